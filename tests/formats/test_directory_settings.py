@@ -324,7 +324,7 @@ def test_a_lora_adapter_is_merged(tmp_path, rslora, named):
         reference.edit_json(
             tmp_path / "adapter" / "adapter_config.json", base_model_name_or_path="some/where"
         )
-        with pytest.raises(ValueError, match="is an adapter of some/where, which is no model dir"):
+        with pytest.raises(ValueError, match="is an adapter of some/where, which is not a model"):
             convert_huggingface(tmp_path / "adapter", tmp_path / "x")
     convert_huggingface(tmp_path / "adapter", tmp_path / "m", **base_argument)
     convert_huggingface(tmp_path / "merged", tmp_path / "expected")

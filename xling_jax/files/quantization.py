@@ -34,7 +34,7 @@ class Quantizer:
         dim: embedding size.
         ranges: [2, dim] float, smallest and largest value of each dimension, for "int8" only, see
             `learn_ranges`. Values outside get the nearest code.
-        sample: of what the ranges were learned, for the record.
+        sample: what the ranges were learned from, for the record.
 
     Raises:
         ValueError: if the precision is unknown, or the ranges are missing, out of place or not
@@ -54,12 +54,12 @@ class Quantizer:
             raise ValueError(
                 "ranges belong to precision='int8' and only to it; found "
                 f"precision={self.precision!r} {'with' if self.ranges is not None else 'without'} "
-                "ranges; learn_ranges makes them of a sample of embeddings"
+                "ranges; learn_ranges makes them from a sample of embeddings"
             )
         if self.ranges is not None:
             ranges = np.asarray(self.ranges, np.float32)
             if not np.isfinite(ranges).all():
-                raise ValueError("ranges must be finite; learn them of finite embeddings")
+                raise ValueError("ranges must be finite; learn them from finite embeddings")
             if ranges.shape != (2, self.dim) or not (ranges[0] <= ranges[1]).all():
                 raise ValueError(
                     f"ranges must be [2, {self.dim}], the smallest and the largest value of each "
@@ -69,7 +69,7 @@ class Quantizer:
 
     @property
     def is_packed(self) -> bool:
-        """Whether a code is eight signs."""
+        """True if a code is eight signs."""
         return self.precision in ("binary", "ubinary")
 
     @property
@@ -100,8 +100,8 @@ class Quantizer:
             with np.errstate(over="ignore"):  # beyond float16 is infinite, which readers refuse
                 return embeddings.astype(self.dtype, copy=False)
         steps = self._steps
-        places = np.floor((embeddings - self.ranges[0]) / np.where(steps == 0, 1, steps))
-        return (np.clip(places, 0, _INT8_STEPS) - 128).astype(np.int8)
+        codes = np.floor((embeddings - self.ranges[0]) / np.where(steps == 0, 1, steps))
+        return (np.clip(codes, 0, _INT8_STEPS) - 128).astype(np.int8)
 
     def dequantize(self, codes: np.ndarray) -> np.ndarray:
         """[..., width] codes -> [..., dim] float32: the middle of the step, or the sign as ±1."""
@@ -159,7 +159,7 @@ def learn_ranges(chunks: Iterable[np.ndarray]) -> np.ndarray:
             ranges = np.stack([low, high]).astype(np.float32)
     if rows < 2:
         raise ValueError(
-            f"ranges for precision='int8' are learned of many embeddings, at least 2; found {rows}"
+            f"ranges for precision='int8' are learned from many embeddings, at least 2; found {rows}"
         )
     return ranges
 

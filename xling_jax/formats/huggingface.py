@@ -80,7 +80,7 @@ def convert_huggingface(
     rows = list_modules(source) if pooling is None and layer is None else None
     if rows and rows[0].kind == "StaticEmbedding":
         raise ValueError(
-            f"{source}: holds a StaticEmbedding, which is no transformer; convert it with --from "
+            f"{source}: holds a StaticEmbedding, not a transformer; convert it with --from "
             "sentence-transformers"
         )
     modules = read_modules(source, rows) if rows else None

@@ -11,12 +11,9 @@ import numpy as np
 
 from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
+    Settings,
     Tensors,
-    check_values,
-    read_activation,
-    read_rate,
     read_settings,
-    read_size,
 )
 from xling_jax.models.numpy_bert import POSITION_BUCKETS
 
@@ -193,33 +190,31 @@ def read_bert(directory: Path) -> Published:
     Raises:
         ValueError: if it is broken, or has a setting that is not supported.
     """
-    path = directory / CONFIG_FILE
-    config = read_settings(path)
+    config = read_settings(directory / CONFIG_FILE)
     model_type = config["model_type"]
-    check_values(path, config, _REQUIRED)
+    config.require(_REQUIRED)
     if model_type == "xlm" and "vocab_size" not in config:
         config["vocab_size"] = config.get("n_words")
     layout = LAYOUTS[model_type]
-    sizes = {ours: read_size(path, config, key) for ours, key in layout.sizes.items()}
+    sizes = {ours: config.size(key) for ours, key in layout.sizes.items()}
     sizes.setdefault("ffn_width", 4 * sizes["width"])
     if sizes["width"] % sizes["heads"]:
         width, heads = layout.sizes["width"], layout.sizes["heads"]
-        raise ValueError(f"{path}: {heads}={sizes['heads']} must divide {width}={sizes['width']}")
+        raise ValueError(
+            f"{config.path}: {heads}={sizes['heads']} must divide {width}={sizes['width']}"
+        )
     pad_id = config.get("pad_token_id", config.get("pad_index"))
     pad_id = layout.pad_id if pad_id is None else pad_id
     if type(pad_id) is not int or not 0 <= pad_id < sizes["vocab_size"]:
-        raise ValueError(f"{path}: pad_token_id must be an id; found {pad_id!r:.60}")
+        raise config.error("pad_token_id", "an id")
     epsilon = config.get("layer_norm_eps", 1e-12)
     if type(epsilon) not in (int, float) or not 0 <= epsilon < 1:
-        raise ValueError(f"{path}: layer_norm_eps must be from 0 to 1; found {epsilon!r:.60}")
+        raise config.error("layer_norm_eps", "from 0 to 1")
     buckets = 0
     if layout.position_bias:
-        buckets = read_size(path, config, "relative_attention_num_buckets", POSITION_BUCKETS)
+        buckets = config.size("relative_attention_num_buckets", POSITION_BUCKETS)
         if buckets < POSITION_BUCKETS:
-            raise ValueError(
-                f"{path}: relative_attention_num_buckets must be at least {POSITION_BUCKETS}; "
-                f"found {buckets}"
-            )
+            raise config.error("relative_attention_num_buckets", f"at least {POSITION_BUCKETS}")
         pad_id = layout.pad_id  # MPNet counts positions from it whatever its config says
     return Published(
         model_type,
@@ -227,27 +222,27 @@ def read_bert(directory: Path) -> Published:
         vocab_size=sizes.pop("vocab_size"),
         positions=sizes.pop("positions"),
         sizes=sizes
-        | {"activation": _activation(path, config, layout), "layer_norm_epsilon": float(epsilon)},
-        dropout=_dropout(path, config, layout),
-        token_types=read_size(path, config, "type_vocab_size", 2) if layout.token_type else 0,
+        | {"activation": _activation(config, layout), "layer_norm_epsilon": float(epsilon)},
+        dropout=_dropout(config, layout),
+        token_types=config.size("type_vocab_size", 2) if layout.token_type else 0,
         first_position=pad_id + 1 if layout.skips_padding else 0,
         position_buckets=buckets,
         pad_id=pad_id,
     )
 
 
-def _dropout(path: Path, config: Mapping[str, Any], layout: Layout) -> dict[str, float]:
-    rates = [read_rate(path, config, key, 0.1) for key in layout.dropout]
+def _dropout(config: Settings, layout: Layout) -> dict[str, float]:
+    rates = [config.rate(key, 0.1) for key in layout.dropout]
     # DistilBERT has none on the output of its attention.
     after_attention = 0.0 if layout is _DISTILBERT else rates[0]
     names = ("dropout", "attention_dropout", "attention_output_dropout")
     return dict(zip(names, [*rates, after_attention], strict=True))
 
 
-def _activation(path: Path, config: Mapping[str, Any], layout: Layout) -> str:
+def _activation(config: Settings, layout: Layout) -> str:
     if not layout.activation:
         return "gelu" if config.get("gelu_activation", True) else "relu"
-    return read_activation(path, config, layout.activation)
+    return config.activation(layout.activation)
 
 
 def bert_params(tensors: Tensors, published: Published, layers: int) -> dict[str, Any]:

@@ -66,51 +66,98 @@ def read_json(path: Path) -> Any:
         ) from None
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """`read_json` of a file that must hold an object."""
+class Settings(dict[str, Any]):
+    """The JSON object in a file; a value that is not what it should be is a ValueError.
+
+    Args:
+        path: the file, for errors.
+        values: its content.
+    """
+
+    def __init__(self, path: Path, values: Mapping[str, Any]):
+        super().__init__(values)
+        self.path = path
+
+    def error(self, key: str, rule: str) -> ValueError:
+        """Says that a value must be something else."""
+        value = self.get(key)
+        found = "nothing" if value is None else f"{value!r:.60}"
+        return ValueError(f"{self.path}: {key} must be {rule}; found {found}")
+
+    def require(self, required: Mapping[str, Any]) -> None:
+        """Checks that values are these, null or absent."""
+        for key, value in required.items():
+            if self.get(key, value) not in (value, None):
+                raise self.error(key, repr(value))
+
+    def require_known(self, known: Mapping[str, tuple[Any, ...]]) -> None:
+        """Checks that each key is known and has one of its supported values, any if there are none.
+
+        Args:
+            known: key -> its supported values.
+        """
+        if unknown := sorted(map(str, self.keys() - known.keys())):
+            raise ValueError(
+                f"{self.path}: {', '.join(unknown):.120} is not known here and might change "
+                "vectors; remove it if it does not, or convert the transformer alone with --pooling"
+            )
+        for key, value in self.items():
+            if known[key] and value not in known[key]:
+                values = ", ".join(map(str, known[key]))
+                raise self.error(
+                    key, repr(known[key][0]) if len(known[key]) == 1 else f"one of {values}"
+                )
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """A positive integer."""
+        value = self.get(key, default)
+        if type(value) is not int or value < 1:
+            raise self.error(key, "a whole number above 0")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number; null is the default, too."""
+        value = default if self.get(key) is None else self[key]
+        if type(value) not in (int, float) or not 0 < value < 1e12:
+            raise self.error(key, "a number above 0")
+        return float(value)
+
+    def rate(self, key: str, default: float = 0.0) -> float:
+        """The rate of a dropout; null is the default, too."""
+        value = default if self.get(key) is None else self[key]
+        if type(value) not in (int, float) or not 0 <= value < 1:
+            raise self.error(key, "at least 0 and below 1")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """True or False, which is the default."""
+        if not isinstance(self.get(key), bool | None):
+            raise self.error(key, "true or false")
+        return bool(self.get(key))
+
+    def activation(self, key: str, default: str = "gelu") -> str:
+        """The name of an activation, as a key of `models.numpy_layers.ACTIVATIONS`."""
+        name = self.get(key, default)
+        ours = _ACTIVATION_NAMES.get(name, name) if isinstance(name, str) else None
+        if ours not in ACTIVATIONS:
+            known = sorted({*ACTIVATIONS, *_ACTIVATION_NAMES} - {"gelu_tanh"})
+            raise self.error(key, f"one of {', '.join(known)}")
+        return ours
+
+
+def read_settings(path: Path, *, optional: bool = False) -> Settings:
+    """Reads a file that must hold a JSON object; an optional one may be absent."""
+    if optional and not path.is_file():
+        return Settings(path, {})
     settings = read_json(path)
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: must hold a JSON object; found {type(settings).__name__}")
-    return settings
+    return Settings(path, settings)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON indented as those of Hugging Face are, in the order of its keys."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def check_values(path: Path, settings: Mapping[str, Any], required: Mapping[str, Any]) -> None:
-    """Raises ValueError for a setting with another value than the required one."""
-    for key, value in required.items():
-        if settings.get(key, value) not in (value, None):
-            raise ValueError(f"{path}: {key} must be {value!r}; found {settings[key]!r:.60}")
-
-
-def read_size(path: Path, settings: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """Returns a positive integer from a JSON file; raises ValueError for anything else."""
-    value = settings.get(key, default)
-    if type(value) is not int or value < 1:
-        found = "nothing" if value is None else f"{value!r:.60}"
-        raise ValueError(f"{path}: {key} must be a whole number above 0; found {found}")
-    return value
-
-
-def read_rate(path: Path, settings: Mapping[str, Any], key: str, default: float = 0.0) -> float:
-    """Returns a dropout rate from a JSON file; raises ValueError for anything else."""
-    rate = default if settings.get(key) is None else settings[key]
-    if type(rate) not in (int, float) or not 0 <= rate < 1:
-        raise ValueError(f"{path}: {key} must be at least 0 and below 1; found {rate!r:.60}")
-    return float(rate)
-
-
-def read_activation(path: Path, config: Mapping[str, Any], key: str, default: str = "gelu") -> str:
-    """Returns a key of `models.bert.ACTIVATIONS`; raises ValueError for an unknown activation."""
-    name = config.get(key, default)
-    ours = _ACTIVATION_NAMES.get(name, name) if isinstance(name, str) else None
-    if ours not in ACTIVATIONS:
-        known = sorted({*ACTIVATIONS, *_ACTIVATION_NAMES} - {"gelu_tanh"})
-        raise ValueError(f"{path}: {key} must be one of {', '.join(known)}; found {name!r:.60}")
-    return ours
 
 
 class Tensors:
@@ -313,17 +360,16 @@ def read_adapter(directory: Path, base: str | os.PathLike[str] | None) -> Adapte
     for key, value in settings.items():
         known = _ADAPTER_KEYS.get(key, (None, False, [], {}, ""))
         if known and value not in known:
-            wanted = repr(known[0]) if key in _ADAPTER_KEYS else "null or false"
-            raise ValueError(f"{path}: {key} must be {wanted}; found {value!r:.60}")
-    rank, alpha = read_size(path, settings, "r"), settings.get("lora_alpha")
+            raise settings.error(key, repr(known[0]) if key in _ADAPTER_KEYS else "null or false")
+    rank, alpha = settings.size("r"), settings.get("lora_alpha")
     if type(alpha) not in (int, float) or not math.isfinite(alpha):
-        raise ValueError(f"{path}: lora_alpha must be a number; found {alpha!r:.60}")
+        raise settings.error("lora_alpha", "a number")
     named = str(settings.get("base_model_name_or_path"))
     found = Path(base) if base is not None else Path(named)
     if not (found / CONFIG_FILE).is_file():
         raise ValueError(
-            f"{path}: is an adapter of {named:.80}, which is no model directory here; get it and "
-            "name its directory with --base"
+            f"{path}: is an adapter of {named:.80}, which is not a model directory here; "
+            "download it and name its directory with --base"
         )
     files = (directory / name for name in _ADAPTER_WEIGHTS)
     weights = next(filter(Path.is_file, files), None)

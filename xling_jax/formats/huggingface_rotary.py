@@ -17,12 +17,9 @@ import numpy as np
 from xling_jax.formats.huggingface_bert import Published
 from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
+    Settings,
     Tensors,
-    check_values,
-    read_activation,
-    read_rate,
     read_settings,
-    read_size,
 )
 from xling_jax.models.rotary import ROPE_SCALINGS
 from xling_jax.registry import check_choice
@@ -44,7 +41,7 @@ class RotaryLayout(NamedTuple):
     """Names of the settings and tensors of one kind of model.
 
     Attributes:
-        read: (path, config, number of layers) -> arguments of `models.rotary.RotaryEncoder`
+        read: (config, number of layers) -> arguments of `models.rotary.RotaryEncoder`
             besides the sizes.
         activation, epsilon: keys of config.json.
         token, embedding_norm, final_norm: names of the table and of norms, "" without one.
@@ -60,7 +57,7 @@ class RotaryLayout(NamedTuple):
         has_pooler: as in `huggingface_bert.Layout`.
     """
 
-    read: Callable[[Path, Mapping[str, Any], int], dict[str, Any]]
+    read: Callable[[Settings, int], dict[str, Any]]
     activation: str
     epsilon: str
     token: str
@@ -86,21 +83,21 @@ def read_rotary(directory: Path) -> Published:
     Raises:
         ValueError: if it is broken, or has a setting that is not supported.
     """
-    path = directory / CONFIG_FILE
-    config = read_settings(path)
+    config = read_settings(directory / CONFIG_FILE)
+    path = config.path
     layout = LAYOUTS[config["model_type"]]
-    check_values(path, config, _REQUIRED)
-    width, heads = (read_size(path, config, key) for key in ("hidden_size", "num_attention_heads"))
-    layers = read_size(path, config, "num_hidden_layers")
+    config.require(_REQUIRED)
+    width, heads = (config.size(key) for key in ("hidden_size", "num_attention_heads"))
+    layers = config.size("num_hidden_layers")
     sizes = {
         "width": width,
         "layers": layers,
         "heads": heads,
         "kv_heads": heads,
-        "ffn_width": read_size(path, config, "intermediate_size"),
-        "activation": read_activation(path, config, layout.activation, layout.activation_default),
-        "norm_epsilon": _number(path, config, layout.epsilon, layout.epsilon_default),
-        **layout.read(path, config, layers),
+        "ffn_width": config.size("intermediate_size"),
+        "activation": config.activation(layout.activation, layout.activation_default),
+        "norm_epsilon": config.number(layout.epsilon, layout.epsilon_default),
+        **layout.read(config, layers),
     }
     if "head_width" not in sizes:
         if width % heads:
@@ -117,13 +114,13 @@ def read_rotary(directory: Path) -> Published:
         config["model_type"],
         layout,
         sizes=sizes,
-        vocab_size=read_size(path, config, "vocab_size"),
-        positions=read_size(path, config, "max_position_embeddings"),
-        token_types=_token_types(path, config) if layout.token_type else 0,
+        vocab_size=config.size("vocab_size"),
+        positions=config.size("max_position_embeddings"),
+        token_types=_token_types(config) if layout.token_type else 0,
         first_position=0,
         position_buckets=0,
         pad_id=None,
-        dropout={ours: read_rate(path, config, key) for ours, key in layout.dropout.items()},
+        dropout={ours: config.rate(key) for ours, key in layout.dropout.items()},
     )
 
 
@@ -224,68 +221,66 @@ def _norm(
     return {"scale": tensors.take(f"{name}.weight", width) + np.float32(layout.norm_offset)}
 
 
-def _modernbert(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    every = read_size(path, config, "global_attn_every_n_layers", 3)
+def _modernbert(config: Settings, layers: int) -> dict[str, Any]:
+    every = config.size("global_attn_every_n_layers", 3)
     rope = _nested_ropes(
-        path, config, {_FULL: "global_rope_theta", _SLIDING: "local_rope_theta"}, 160000.0
+        config, {_FULL: "global_rope_theta", _SLIDING: "local_rope_theta"}, 160000.0
     )
-    mlp_bias = _flag(path, config, "mlp_bias")
+    mlp_bias = config.flag("mlp_bias")
     return {
         "norm": "layer",
-        "norm_bias": _flag(path, config, "norm_bias"),
+        "norm_bias": config.flag("norm_bias"),
         "norm_placement": "pre",
         "embedding_norm": True,
         "final_norm": True,
-        "attention_bias": _flag(path, config, "attention_bias"),
+        "attention_bias": config.flag("attention_bias"),
         "ffn_inner_bias": mlp_bias,
         "ffn_outer_bias": mlp_bias,
         # Tokens see those at a distance of up to half the window.
-        "window": read_size(path, config, "local_attention", 128) // 2 + 1,
-        "local_layers": _local_layers(path, config, layers, lambda number: number % every != 0),
+        "window": config.size("local_attention", 128) // 2 + 1,
+        "local_layers": _local_layers(config, layers, lambda number: number % every != 0),
         **rope,
     }
 
 
-def _qwen3(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+def _qwen3(config: Settings, layers: int) -> dict[str, Any]:
     first_local = config.get("max_window_layers", 28)
-    windowed = _flag(path, config, "use_sliding_window")
+    windowed = config.flag("use_sliding_window")
     windowed = windowed and config.get("sliding_window") is not None
-    local = _local_layers(path, config, layers, lambda n: windowed and n >= first_local)
+    local = _local_layers(config, layers, lambda n: windowed and n >= first_local)
     if local and not windowed:
         raise ValueError(
-            f"{path}: layer_types has {_SLIDING}, which needs use_sliding_window=true and a "
+            f"{config.path}: layer_types has {_SLIDING}, which needs use_sliding_window=true and a "
             "sliding_window"
         )
     return {
-        **_decoder(path, config, 128),
+        **_decoder(config, 128),
         "norm_placement": "pre",
         "causal": True,
         "local_layers": local,
-        **({"window": read_size(path, config, "sliding_window")} if local else {}),
-        **_one_rope(path, config, 10000.0),
+        **({"window": config.size("sliding_window")} if local else {}),
+        **_one_rope(config, 10000.0),
     }
 
 
-def _gemma3(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    every = read_size(path, config, "sliding_window_pattern", 6)
-    causal = not _flag(path, config, "use_bidirectional_attention")
-    window = read_size(path, config, "sliding_window", 4096)
+def _gemma3(config: Settings, layers: int) -> dict[str, Any]:
+    every = config.size("sliding_window_pattern", 6)
+    causal = not config.flag("use_bidirectional_attention")
+    window = config.size("sliding_window", 4096)
     return {
-        **_decoder(path, config, 256),
+        **_decoder(config, 256),
         "norm_placement": "both",
-        "query_scale": _number(path, config, "query_pre_attn_scalar", 256) ** -0.5,
-        "embedding_scale": float(np.float32(read_size(path, config, "hidden_size") ** 0.5)),
+        "query_scale": config.number("query_pre_attn_scalar", 256) ** -0.5,
+        "embedding_scale": float(np.float32(config.size("hidden_size") ** 0.5)),
         "causal": causal,
         # In both directions, the window is shared between them.
         "window": window if causal else window // 2 + 1,
-        "local_layers": _local_layers(path, config, layers, lambda n: (n + 1) % every != 0),
-        **_nested_ropes(
-            path, config, {_FULL: "rope_theta", _SLIDING: "rope_local_base_freq"}, 1000000.0
-        ),
+        "local_layers": _local_layers(config, layers, lambda n: (n + 1) % every != 0),
+        **_nested_ropes(config, {_FULL: "rope_theta", _SLIDING: "rope_local_base_freq"}, 1000000.0),
     }
 
 
-def _gte(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+def _gte(config: Settings, layers: int) -> dict[str, Any]:
     return {
         "norm": "layer",
         "norm_bias": True,
@@ -295,13 +290,13 @@ def _gte(path: Path, config: Mapping[str, Any], layers: int) -> dict[str, Any]:
         "attention_bias": True,
         "ffn_outer_bias": True,
         "local_layers": [],
-        **_one_rope(path, config, 160000.0),
+        **_one_rope(config, 160000.0),
     }
 
 
-def _decoder(path: Path, config: Mapping[str, Any], head_width: int) -> dict[str, Any]:
-    """What Qwen3 and Gemma 3 share."""
-    check_values(path, config, {"is_causal": True})
+def _decoder(config: Settings, head_width: int) -> dict[str, Any]:
+    """Arguments that Qwen3 and Gemma 3 share."""
+    config.require({"is_causal": True})
     grouped = config.get("num_key_value_heads") is not None
     groups = "num_key_value_heads" if grouped else "num_attention_heads"
     return {
@@ -309,60 +304,37 @@ def _decoder(path: Path, config: Mapping[str, Any], head_width: int) -> dict[str
         "embedding_norm": False,
         "final_norm": True,
         "query_key_norm": True,
-        "attention_bias": _flag(path, config, "attention_bias"),
-        "kv_heads": read_size(path, config, groups),
-        "head_width": read_size(path, config, "head_dim", head_width),
+        "attention_bias": config.flag("attention_bias"),
+        "kv_heads": config.size(groups),
+        "head_width": config.size("head_dim", head_width),
     }
 
 
-def _token_types(path: Path, config: Mapping[str, Any]) -> int:
-    return 0 if config.get("type_vocab_size") == 0 else read_size(path, config, "type_vocab_size")
+def _token_types(config: Settings) -> int:
+    return 0 if config.get("type_vocab_size") == 0 else config.size("type_vocab_size")
 
 
-def _flag(path: Path, config: Mapping[str, Any], key: str) -> bool:
-    value = config.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{path}: {key} must be true or false; found {value!r:.60}")
-    return bool(value)
-
-
-def _number(path: Path, settings: Mapping[str, Any], key: str, default: float | None) -> float:
-    """Returns a positive number; raises ValueError for anything else."""
-    value = settings.get(key)
-    value = default if value is None else value
-    if type(value) not in (int, float) or not 0 < value < 1e12:
-        found = "nothing" if value is None else f"{value!r:.60}"
-        raise ValueError(f"{path}: {key} must be a number above 0; found {found}")
-    return float(value)
-
-
-def _local_layers(
-    path: Path, config: Mapping[str, Any], layers: int, is_local: Callable[[int], bool]
-) -> list[int]:
+def _local_layers(config: Settings, layers: int, is_local: Callable[[int], bool]) -> list[int]:
     """Numbers of the layers with a window: as `layer_types` says, `is_local` where it is absent."""
     types = config.get("layer_types")
     if types is None:
         return [number for number in range(layers) if is_local(number)]
     if not isinstance(types, list) or len(types) != layers or not {*types} <= {_FULL, _SLIDING}:
-        raise ValueError(
-            f"{path}: layer_types must be {layers} times {_FULL} or {_SLIDING}; found {types!r:.80}"
-        )
+        raise config.error("layer_types", f"{layers} times {_FULL} or {_SLIDING}")
     return [number for number, kind in enumerate(types) if kind == _SLIDING]
 
 
-def _one_rope(path: Path, config: Mapping[str, Any], theta: float) -> dict[str, Any]:
+def _one_rope(config: Settings, theta: float) -> dict[str, Any]:
     """The rotation of a model with one for all layers."""
     found = config.get("rope_scaling") or config.get("rope_parameters") or {}
     original = config.get("original_max_position_embeddings")
     if isinstance(found, dict) and original is not None:  # transformers prefers this one
         found = {**found, "original_max_position_embeddings": original}
-    rope = _rope(path, config, found, "rope_theta", theta)
+    rope = _rope(config, found, "rope_theta", theta)
     return {"rope": rope, "local_rope": rope}
 
 
-def _nested_ropes(
-    path: Path, config: Mapping[str, Any], keys: Mapping[str, str], theta: float
-) -> dict[str, Any]:
+def _nested_ropes(config: Settings, keys: Mapping[str, str], theta: float) -> dict[str, Any]:
     """The rotations of a model with one for each kind of layer.
 
     `keys` names those of config.json that held θ before transformers 5, and `theta` is the default
@@ -371,7 +343,7 @@ def _nested_ropes(
     found = config.get("rope_parameters") or {}
     if not isinstance(found, dict) or not {*found} <= {_FULL, _SLIDING}:
         raise ValueError(
-            f"{path}: rope_parameters must hold {_FULL} and {_SLIDING}; found {found!r:.80}"
+            f"{config.path}: rope_parameters must hold {_FULL} and {_SLIDING}; found {found!r:.80}"
         )
     scaling = config.get("rope_scaling") or {}
     ropes = {}
@@ -379,32 +351,30 @@ def _nested_ropes(
         # Gemma's applies to layers without a window alone, ModernBERT's to all.
         scales = kind == _FULL or config["model_type"] == "modernbert"
         parameters = {**(found.get(kind) or {}), **(scaling if scales else {})}
-        ropes[ours] = _rope(path, config, parameters, keys[kind], default)
+        ropes[ours] = _rope(config, parameters, keys[kind], default)
     if not found and config.get("local_rope_theta", 0) is None:  # the same as globally
         ropes["local_rope"][0] = ropes["rope"][0]
     return ropes
 
 
-def _rope(
-    path: Path, config: Mapping[str, Any], parameters: Any, key: str, default: float
-) -> list[Any]:
+def _rope(config: Settings, parameters: Any, key: str, default: float) -> list[Any]:
     """The argument `rope` of the encoder, see `models.rotary.rope_frequencies`."""
     if not isinstance(parameters, dict):
-        raise ValueError(f"{path}: rope_parameters must be an object; found {parameters!r:.60}")
-    theta = _number(path, config, key, default)
-    theta = _number(path, parameters, "rope_theta", theta)
+        raise config.error("rope_parameters", "an object")
+    parameters = Settings(config.path, parameters)
+    theta = parameters.number("rope_theta", config.number(key, default))
     kind = parameters.get("rope_type", parameters.get("type", "default"))
-    check_choice(f"{path}: rope_type", kind, _ROPE_TYPES)
-    check_values(path, parameters, {"partial_rotary_factor": 1.0, "truncate": True})
+    check_choice(f"{config.path}: rope_type", kind, _ROPE_TYPES)
+    parameters.require({"partial_rotary_factor": 1.0, "truncate": True})
     if kind == "default":
         return [theta]
-    number = lambda name, default=None: _number(path, parameters, name, default)
+    number = parameters.number
     scale = number("factor")
     if kind == "dynamic":  # scales what is longer than the positions of the model
         return [theta]
     if kind == "linear":
         return [theta, kind, scale]
-    positions = read_size(path, config, "max_position_embeddings")
+    positions = config.size("max_position_embeddings")
     original = number("original_max_position_embeddings", float(positions))
     if kind == "llama3":
         return [theta, kind, scale, number("low_freq_factor"), number("high_freq_factor"), original]

@@ -14,7 +14,7 @@ from typing import Any
 
 from xling_jax.files.errors import one_line
 from xling_jax.formats.huggingface_bert import Published
-from xling_jax.formats.huggingface_files import CONFIG_FILE, check_values, read_settings
+from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, read_settings
 from xling_jax.text.huggingface_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,
@@ -34,7 +34,6 @@ TOKENIZER_FILES = (TOKENIZER_FILE, VOCABULARY_FILE, "vocab.txt")
 _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 # Key of tokenizer_config.json -> the only supported value.
 _REQUIRED = {"padding_side": "right", "split_special_tokens": False, "auto_map": {}}
-_SIDES = ("right", "left")
 # Classes of transformers that follow tokenizer.json alone, special tokens included.
 _PLAIN_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 # Classes that follow tokenizer_config.json and their defaults, whatever tokenizer.json says.
@@ -96,13 +95,10 @@ def read_tokenizer(
     required = dict(_REQUIRED)
     if published.pad_id is None:  # the side does not matter where positions are rotations
         del required["padding_side"]
-    check_values(directory / _SETTINGS_FILES[1], settings, required)
+    settings.require(required)
     side = settings.get("truncation_side")
-    if side not in (*_SIDES, None):
-        raise ValueError(
-            f"{directory / _SETTINGS_FILES[1]}: truncation_side must be right or left; found "
-            f"{side!r:.60}"
-        )
+    if side not in ("right", "left", None):
+        raise settings.error("truncation_side", "right or left")
     limit = settings.get("model_max_length")
     limit = int(limit) if isinstance(limit, (int, float)) and 2 < limit < _NO_LIMIT else None
     if published.model_type == "xlm" and (directory / VOCABULARY_FILE).is_file():
@@ -142,24 +138,19 @@ def read_tokenizer(
         raise ValueError(f"{directory}: {error}") from error
 
 
-def _read_settings(directory: Path) -> dict[str, Any]:
+def _read_settings(directory: Path) -> Settings:
     """The settings of both files; tokens, which may be objects, as strings."""
-    settings: dict[str, Any] = {}
+    settings = Settings(directory / _SETTINGS_FILES[-1], {})
     for name in _SETTINGS_FILES:
-        if (directory / name).is_file():
-            for key, value in read_settings(directory / name).items():
-                if key in _IGNORED:
-                    continue
-                is_token = key.endswith("_token")
-                if is_token and isinstance(value, Mapping):
-                    value = value.get("content")
-                kind = bool if key in _SWITCHES else str if is_token else object
-                if value is not None and not isinstance(value, kind):
-                    rule = "a string" if is_token else "true or false"
-                    raise ValueError(
-                        f"{directory / name}: {key} must be {rule}; found {value!r:.60}"
-                    )
-                settings[key] = value
+        found = read_settings(directory / name, optional=True)
+        for key in [key for key in found if key not in _IGNORED]:
+            is_token = key.endswith("_token")
+            if is_token and isinstance(found[key], Mapping):
+                found[key] = found[key].get("content")
+            kind = bool if key in _SWITCHES else str if is_token else object
+            if found[key] is not None and not isinstance(found[key], kind):
+                raise found.error(key, "a string" if is_token else "true or false")
+            settings[key] = found[key]
     return settings
 
 
@@ -170,7 +161,7 @@ def _tokenizer_class(
     kind, path = published.model_type, directory / CONFIG_FILE
     if kind == "modernbert":  # transformers distrusts the class that is named there
         return "TokenizersBackend"
-    config = read_settings(path) if path.is_file() else {}  # an adapter has none
+    config = read_settings(path, optional=True)  # an adapter has none
     named = settings.get("tokenizer_class") or config.get("tokenizer_class") or _CLASSES.get(kind)
     return named.removesuffix("Fast") if isinstance(named, str) else None
 
@@ -238,7 +229,7 @@ def _check_space(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> No
 
 
 def _adds_space(tokenizer: Any) -> bool | str | None:
-    """Whether a space is put in front of a text, None if the tokenizer does not decide that.
+    """Returns whether a space is put in front of a text, None if the tokenizer does not decide that.
 
     "first" is only in front of the whole text, not of what follows a special token in it.
     """

@@ -34,9 +34,7 @@ from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     Tensors,
-    check_values,
     read_settings,
-    read_size,
     write_json,
 )
 from xling_jax.formats.modules import (
@@ -101,16 +99,13 @@ def convert_model2vec(
     is_nested = not (source / WEIGHTS_FILE).is_file() and (source / _NESTED).is_dir()
     tables = source / _NESTED if is_nested else source
     has_settings = is_nested or not (source / CONFIG_FILE).is_file()
-    path = source / (SETTINGS_FILE if has_settings else CONFIG_FILE)
-    config = read_settings(path)
-    normalize = config.get("normalize", False)
-    if type(normalize) is not bool:
-        raise ValueError(f"{path}: normalize must be true or false; found {normalize!r:.60}")
+    config = read_settings(source / (SETTINGS_FILE if has_settings else CONFIG_FILE))
+    normalize = config.flag("normalize")
     limit = config.get("max_length", _MODEL2VEC_LENGTH)
     if limit is not None:
-        limit = read_size(path, config, "max_length", _MODEL2VEC_LENGTH)
+        limit = config.size("max_length", _MODEL2VEC_LENGTH)
     limit = _shorter(limit, max_length_tokens)
-    check_values(path, config, {"head_config": None})
+    config.require({"head_config": None})
     where = tables / TOKENIZER_FILE
     tokenizer = _read_tokenizer(where)
     lengths = sorted(map(len, tokenizer.get_vocab()))
@@ -193,7 +188,7 @@ def convert_static_embedding(
 
 
 def is_static(source: str | os.PathLike[str]) -> bool:
-    """Whether the first module of a directory of sentence-transformers is a `StaticEmbedding`."""
+    """Returns whether the first module of a directory of sentence-transformers is a `StaticEmbedding`."""
     modules = list_modules(Path(source)) or []
     return [module.kind for module in modules[:1]] == ["StaticEmbedding"]
 

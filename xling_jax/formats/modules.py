@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
+    Settings,
     read_json,
     read_settings,
-    read_size,
     write_json,
 )
 from xling_jax.models.numpy_bert import LAYER_NORM
@@ -169,7 +169,7 @@ def list_modules(directory: Path) -> list[Module] | None:
                 "be of sentence_transformers; with --pooling the transformer alone is converted"
             )
         keys = {**dict.fromkeys(("idx", "name", "path", "type"), _ANY), "kwargs": ([],)}
-        check_keys(path, row, keys)
+        Settings(path, row).require_known(keys)
     return [Module(kind.rsplit(".", 1)[-1], path) for kind, path in modules]
 
 
@@ -193,9 +193,8 @@ def read_modules(directory: Path, modules: list[Module]) -> Modules:
     transformer = modules[0].directory
     paths = (transformer / f"sentence_{kind}_config.json" for kind in _KINDS)
     path = next((path for path in paths if path.is_file()), None)
-    settings = read_settings(path) if path else {}
-    if path:
-        check_keys(path, settings, _KEYS["Transformer"])
+    settings = read_settings(path) if path else Settings(transformer, {})
+    settings.require_known(_KEYS["Transformer"])
     if normalize:
         module_settings(modules[-1])
     length, use = settings.get("max_seq_length"), read_use(directory)
@@ -204,7 +203,7 @@ def read_modules(directory: Path, modules: list[Module]) -> Modules:
         pooling=_pooling(modules[1], use.prompts),
         projections=tuple(p for p in map(_projection, middle) if p is not None),
         normalize=normalize,
-        max_length_tokens=length and read_size(transformer, settings, "max_seq_length"),
+        max_length_tokens=length and settings.size("max_seq_length"),
         lowercase=bool(settings.get("do_lower_case", False)),
         use=use,
     )
@@ -217,8 +216,8 @@ def read_use(directory: Path) -> Use:
         ValueError: if the file is broken or holds an unknown key.
     """
     path = directory / SETTINGS_FILE
-    settings = read_settings(path) if path.is_file() else {}
-    check_keys(path, settings, _KEYS[SETTINGS_FILE])
+    settings = read_settings(path, optional=True)
+    settings.require_known(_KEYS[SETTINGS_FILE])
     prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(
         text is None or isinstance(text, str) for text in prompts.values()
@@ -233,41 +232,16 @@ def read_use(directory: Path) -> Use:
     return Use(
         prompts,
         name if name in prompts else None,
-        None if dim is None else read_size(path, settings, "truncate_dim"),
+        None if dim is None else settings.size("truncate_dim"),
         settings.get("similarity_fn_name"),
     )
 
 
-def check_keys(
-    path: Path, settings: Mapping[str, Any], known: Mapping[str, tuple[Any, ...]]
-) -> None:
-    """Raises ValueError for an unknown key, or one with a value that is not supported.
-
-    Args:
-        path: the file, for errors.
-        settings: its content.
-        known: key -> its supported values, all of them if there are none.
-    """
-    if unknown := sorted(map(str, settings.keys() - known.keys())):
-        raise ValueError(
-            f"{path}: {', '.join(unknown):.120} is not known here and might change vectors; remove "
-            "it if it does not, or convert the transformer alone with --pooling"
-        )
-    for key, value in settings.items():
-        if known[key] and value not in known[key]:
-            found = f"{value!r:.60}"
-            if len(known[key]) == 1:
-                raise ValueError(f"{path}: {key} must be {known[key][0]!r}; found {found}")
-            raise ValueError(f"{path}: {key} must be one of {', '.join(known[key])}; found {found}")
-
-
-def module_settings(module: Module) -> dict[str, Any]:
-    """The config.json of a module; {} for one that has none, as older ones of Normalize."""
-    path = module.directory / CONFIG_FILE
-    if module.kind in ("Normalize", "Dropout") and not path.is_file():
-        return {}
-    settings = read_settings(path)
-    check_keys(path, settings, _KEYS[module.kind])
+def module_settings(module: Module) -> Settings:
+    """The config.json of a module; empty for one that has none, as older ones of Normalize."""
+    optional = module.kind in ("Normalize", "Dropout")
+    settings = read_settings(module.directory / CONFIG_FILE, optional=optional)
+    settings.require_known(_KEYS[module.kind])
     return settings
 
 
@@ -295,12 +269,12 @@ def _pooling(module: Module, prompts: Mapping[str, str]) -> str:
 
 
 def _projection(module: Module) -> Projection | None:
-    """What a module after the pooling computes; None for dropout, which is for training."""
+    """Reads a module after the pooling; None for dropout, which is for training."""
     path, settings = module.directory / CONFIG_FILE, module_settings(module)
     if module.kind == "Dropout":
         return None
     if module.kind == "LayerNorm":
-        width = read_size(path, settings, "dimension")
+        width = settings.size("dimension")
         return Projection(module.directory, "norm", width, width, LAYER_NORM, True)
     name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation = TORCH_ACTIVATIONS.get(name.rsplit(".", 1)[-1])
@@ -312,8 +286,8 @@ def _projection(module: Module) -> Projection | None:
     return Projection(
         directory=module.directory,
         tensor="linear",
-        inputs=read_size(path, settings, "in_features"),
-        width=read_size(path, settings, "out_features"),
+        inputs=settings.size("in_features"),
+        width=settings.size("out_features"),
         activation=activation,
         use_bias=bool(settings.get("bias", True)),
     )

@@ -131,11 +131,11 @@ def _weighted_rows(add: _Graph, table: Table, row: str, is_real: str, share: str
     if table.codebooks is None:
         vectors = add("Cast", vectors, to=onnx.TensorProto.FLOAT)
     else:
-        groups, codes, numbers = table.codebooks.shape
-        places = add("Cast", vectors, to=onnx.TensorProto.INT64)
-        places = add("Add", places, np.arange(0, groups * codes, codes))
-        vectors = add("Gather", table.codebooks.reshape(-1, numbers), places)
-        vectors = add("Reshape", vectors, np.array([0, 0, groups * numbers], np.int64))
+        groups, codes, size = table.codebooks.shape
+        indices = add("Cast", vectors, to=onnx.TensorProto.INT64)
+        indices = add("Add", indices, np.arange(0, groups * codes, codes))
+        vectors = add("Gather", table.codebooks.reshape(-1, size), indices)
+        vectors = add("Reshape", vectors, np.array([0, 0, groups * size], np.int64))
     return add("Squeeze", add("MatMul", add("Unsqueeze", weights, _ints(1)), vectors), _ints(1))
 
 

@@ -123,8 +123,8 @@ def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
     if spec.config["family"] == "dual" and spec.module.layers == 0:
         if spec.module.pooling != "mean":
             raise ValueError(
-                f"{where}: encoder.pooling={spec.module.pooling!r} without layers is no mean of "
-                f"token vectors, and StaticEmbedding is; {_WAY_OUT}"
+                f"{where}: encoder.pooling={spec.module.pooling!r} without layers is not the "
+                f"mean of token vectors, as StaticEmbedding is; {_WAY_OUT}"
             )
         return np.asarray(spec.params["embedding"])[: spec.vocab.size]
     return None

@@ -222,14 +222,14 @@ def _pre_tokenizer(proto: Any) -> Any:
 def _classes() -> tuple[str, str]:
     """Regular expressions of the characters that are removed, and of those that are white space."""
     # All but the surrogates, which the library cannot represent.
-    numbers = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
-    invisible = [number for number in numbers if not remove_invisible(chr(number))]
-    white = [number for number in numbers if chr(number).isspace()]
+    code_points = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
+    invisible = [code for code in code_points if not remove_invisible(chr(code))]
+    white = [code for code in code_points if chr(code).isspace()]
     return _character_class(invisible), _character_class(white)
 
 
-def _character_class(numbers: Sequence[int]) -> str:
-    """A regular expression of the characters with these ascending numbers."""
-    runs = itertools.groupby(enumerate(numbers), lambda item: item[1] - item[0])
+def _character_class(code_points: Sequence[int]) -> str:
+    """A regular expression of the characters with these ascending code points."""
+    runs = itertools.groupby(enumerate(code_points), lambda item: item[1] - item[0])
     ranges = ([number for _, number in run] for _, run in runs)
     return "[" + "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in ranges) + "]"

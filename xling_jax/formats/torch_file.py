@@ -34,7 +34,7 @@ def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool 
         tensors_only: whether it must be a dict of tensors.
 
     Returns:
-        Its content; the numbers of tensors are mapped from the file, except in the format before
+        Its content; the values of tensors are mapped from the file, except in the format before
         PyTorch 1.6.
 
     Raises:
