@@ -159,7 +159,7 @@ def learn_ranges(chunks: Iterable[np.ndarray]) -> np.ndarray:
             ranges = np.stack([low, high]).astype(np.float32)
     if rows < 2:
         raise ValueError(
-            f"ranges for precision='int8' are learned from many embeddings, at least 2; found {rows}"
+            f"precision='int8' learns its ranges from many embeddings, at least 2; found {rows}"
         )
     return ranges
 

@@ -229,7 +229,7 @@ def _check_space(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> No
 
 
 def _adds_space(tokenizer: Any) -> bool | str | None:
-    """Returns whether a space is put in front of a text, None if the tokenizer does not decide that.
+    """Returns whether a space is put before a text, None if the tokenizer does not decide that.
 
     "first" is only in front of the whole text, not of what follows a special token in it.
     """

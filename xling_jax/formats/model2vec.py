@@ -188,7 +188,7 @@ def convert_static_embedding(
 
 
 def is_static(source: str | os.PathLike[str]) -> bool:
-    """Returns whether the first module of a directory of sentence-transformers is a `StaticEmbedding`."""
+    """Returns whether the modules of a directory begin with a `StaticEmbedding`."""
     modules = list_modules(Path(source)) or []
     return [module.kind for module in modules[:1]] == ["StaticEmbedding"]
 
