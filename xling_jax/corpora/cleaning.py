@@ -1,4 +1,4 @@
-"""Which pairs of texts are fit for training, and why the others are not.
+"""Decides which pairs of texts are fit for training, and why the others are not.
 
 Pure functions of texts; `pair_text.py` reads, counts and writes. Every reason to drop a pair has
 one name, which is also its key in `counts.json`.
@@ -21,7 +21,6 @@ REASONS = (
     "empty",
     "held_out",
     "no_letters",
-    "too_short",
     "too_long",
     "wrong_script",
     "wrong_letters",
@@ -37,7 +36,6 @@ class CleaningRules:
     """The rules for a pair. The limits of words and length ratio are those of the T-LASER papers.
 
     Args:
-        min_words: minimum words and punctuation marks of a side.
         max_words: maximum words and punctuation marks of a side.
         max_chars: maximum characters of a side.
         max_length_ratio: maximum words of the longer side per word of the shorter.
@@ -60,7 +58,6 @@ class CleaningRules:
         ValueError: if no pair can satisfy a rule.
     """
 
-    min_words: int = 1
     max_words: int = 100
     max_chars: int = 1000
     max_length_ratio: float = 1.5
@@ -74,14 +71,10 @@ class CleaningRules:
     max_tokens_per_sentence: int = 0
 
     def __post_init__(self):
-        if not 1 <= self.min_words <= self.max_words:
+        if self.max_words < 1 or self.max_chars < 1 or self.max_tokens_per_sentence < 0:
             raise ValueError(
-                f"cleaning.min_words={self.min_words} must be from 1 to "
-                f"cleaning.max_words={self.max_words}"
-            )
-        if self.max_chars < 1 or self.max_tokens_per_sentence < 0:
-            raise ValueError(
-                f"cleaning.max_chars={self.max_chars} must be at least 1 and "
+                f"cleaning.max_words={self.max_words} and cleaning.max_chars={self.max_chars} must "
+                "be at least 1 and "
                 f"cleaning.max_tokens_per_sentence={self.max_tokens_per_sentence} at least 0"
             )
         if not (1 <= self.max_length_ratio < math.inf and self.length_ratio_slack >= 0):
@@ -121,7 +114,7 @@ class CleanText:
     Attributes:
         text: normalized, with its case.
         num_words: see `count_words`.
-        had_invisible: whether control or zero-width characters were removed.
+        had_invisible: True if control or zero-width characters were removed.
         reason: why a pair with this side is dropped, or None.
         held_out_by: what holds the row out of training, a value of `RowCleaner`'s `held_out`.
     """
@@ -201,8 +194,6 @@ class RowCleaner:
         rules = self._rules
         if rules.require_letters and not _LETTER.search(side.text):
             return "no_letters"
-        if side.num_words < rules.min_words:
-            return "too_short"
         if side.num_words > rules.max_words:
             return "too_long"
         if rules.min_script_share:

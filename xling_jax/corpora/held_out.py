@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
-from xling_jax.corpora import specs
 from xling_jax.corpora.options import Preparation
+from xling_jax.corpora.readers.base import Reader
+from xling_jax.corpora.specs import names_below, open_corpus, read_corpus
 from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
@@ -34,7 +35,7 @@ class HeldOutText:
     Attributes:
         name: the path of a file, or a corpus as the config names it.
         key: fingerprint of its content.
-        excluded: whether `data.exclude` names it.
+        excluded: True if `data.exclude` names it.
         read: gives the hashes of its texts.
     """
 
@@ -45,84 +46,81 @@ class HeldOutText:
 
 
 def find_held_out(
-    settings: Preparation, hash_file: Callable[[str], str], local: Callable[[str], str]
+    preparation: Preparation, hash_file: Callable[[str], str], local: Callable[[str], str]
 ) -> list[HeldOutText]:
     """What no training row may repeat.
 
     Args:
-        settings: of preparation.
+        preparation: what to make and how.
         hash_file: gives the fingerprint of a file.
         local: as for `prepare`.
 
     Raises:
-        FileNotFoundError: if a setting names what does not exist.
+        FileNotFoundError: if an option names what does not exist.
     """
-    found, codes = [], sorted({code for pair in settings.pairs for code in pair.split("-")})
+    found, codes = [], preparation.codes
     # Pictures and archives may lie beside the text of an evaluation.
     for name, paths, strict in (
-        ("data.exclude", settings.exclude, True),
-        ("evaluation", settings.evaluation, False),
+        ("data.exclude", preparation.exclude, True),
+        ("evaluation", preparation.evaluation, False),
     ):
         for path in held_out_files(map(local, paths), name):
-            read = functools.partial(file_hashes, path, settings.languages, strict=strict)
+            read = functools.partial(file_hashes, path, preparation.languages, strict=strict)
             found.append(HeldOutText(path, hash_file(path), strict, read))
-    for spec in settings.validation_corpora if settings.hold_out_validation else ():
-        corpus = specs.moved_corpus(spec, local)
-        key = fingerprint(specs.hashed_files(corpus, codes, hash_file) or [spec])
-        read = functools.partial(_corpus_hashes, corpus, codes)
+    for spec in preparation.validation_corpora if preparation.hold_out_validation else ():
+        reader = open_corpus(spec).at(local)
+        paths = reader.files(codes)
+        hashes = map(hash_file, map(os.path.abspath, paths))
+        key = fingerprint(list(zip(names_below(paths), hashes)) or [spec])
+        read = functools.partial(_corpus_hashes, reader, codes)
         found.append(HeldOutText(spec, key, False, read))
     return found
 
 
-def _corpus_hashes(corpus: str, codes: Sequence[str]) -> set[int]:
-    return row_hashes(row.texts for row in specs.read_corpus(corpus, codes))
+def _corpus_hashes(reader: Reader, codes: Sequence[str]) -> set[int]:
+    return row_hashes(row.texts for row in reader.rows(codes))
 
 
 def held_out_difference(
     manifest: Mapping[str, Any],
-    settings: Preparation,
+    preparation: Preparation,
     hash_file: Callable[[str], str],
     local: Callable[[str], str],
 ) -> str | None:
-    """Why data were not prepared with the text held out that settings hold out; None if so.
+    """Why data were prepared with other text held out than a preparation holds out; None if not.
 
     Args:
         manifest: content of `manifest.json`.
-        settings: of preparation, now.
+        preparation: what to make now.
         hash_file: as for `find_held_out`.
         local: as for `prepare`.
 
     Raises:
         FileNotFoundError: as `find_held_out`.
     """
-    now = {text.key: text.name for text in find_held_out(settings, hash_file, local)}
-    is_old = "held_out" not in manifest
+    now = {text.key: text.name for text in find_held_out(preparation, hash_file, local)}
     before = manifest.get("held_out", {})
-    # Until 0.2 only data.exclude held text out, and its files are among the inputs.
-    known = {*manifest["inputs"].values()} if is_old else before.keys()
-    missing = sorted(now[key] for key in now.keys() - known)
+    missing = sorted(now[key] for key in now.keys() - before.keys())
     extra = sorted(before[key] for key in before.keys() - now.keys())
     if not missing and not extra:
         return None
     parts = [f"{', '.join(missing)} is held out now and was not"] if missing else []
     parts += [f"{', '.join(extra)} was held out and is not now"] if extra else []
-    kept = {*settings.exclude} if is_old else {*before.values()}
-    change = kept or settings.exclude
-    exclude = f' --config.data.exclude="{tuple(sorted(kept))}"' if change else ""
-    when = "by version 0.2 or earlier " if is_old else ""
+    kept = tuple(sorted({*before.values()}))
+    exclude = f' --config.data.exclude="{kept}"' if kept or preparation.exclude else ""
     return (
-        f"its data were prepared {when}with other text held out of training: {'; '.join(parts)}; "
+        f"its data were prepared with other text held out of training: {'; '.join(parts)}; "
         "choose another --workdir, or continue as it began with "
         f"--config.data.hold_out_evaluation=False{exclude}"
     )
 
 
-def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[str]:
-    """The files of a setting, sorted: paths, globs, or directories with all files below them.
+def held_out_files(paths: Iterable[str], option: str = "data.exclude") -> list[str]:
+    """The files of an option, sorted: paths, globs, or directories with all files below them.
 
     Args:
-        paths: values of the setting.
-        setting: its name, for errors.
+        paths: values of the option.
+        option: its name, for errors.
 
     Raises:
         FileNotFoundError: if one matches nothing: its text would silently not be held out.
@@ -137,7 +135,7 @@ def held_out_files(paths: Iterable[str], setting: str = "data.exclude") -> list[
         ]
         if not found:
             raise FileNotFoundError(
-                f"{setting}: {spec}: no such file; its text could not be held out of training"
+                f"{option}: {spec}: no such file; its text could not be held out of training"
             )
         files.update(found)
     return sorted(files)
@@ -169,15 +167,15 @@ def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True
             sentence per line; may be compressed.
         languages: of training; a TMX file is read in these, and a column or field of that name is
             text, also `id`, Indonesian.
-        strict: whether a line that cannot be read is an error. Otherwise it is skipped: beside
-            the text of an evaluation lie pictures and archives.
+        strict: raise for a line that cannot be read. Otherwise it is skipped: beside the text of
+            an evaluation lie pictures and archives.
 
     Raises:
         ValueError: if a line is not UTF-8, or should be JSON and is not, or a TMX file is broken;
             names the line.
     """
     if ".tmx" in Path(file).suffixes[-2:]:
-        return row_hashes(row.texts for row in specs.read_corpus(f"tmx:{file}", languages))
+        return row_hashes(row.texts for row in read_corpus(f"tmx:{file}", languages))
     return _hashes(_texts(file, _NOT_TEXT.difference(languages), strict))
 
 
@@ -223,7 +221,7 @@ def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:
 
 
 def _is_header(cells: Sequence[str], not_text: Collection[str]) -> bool:
-    """Whether cells are names of columns: words of which one is a language, or holds no text."""
+    """True if cells name columns: words of which one is a language, or of no text."""
     names = (cell.lower() in not_text or is_iso639(to_iso639_1(cell)) for cell in cells)
     return all(map(_HEADER_CELL.fullmatch, cells)) and any(names)
 

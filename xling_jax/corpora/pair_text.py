@@ -8,10 +8,10 @@ the raw text:
     DIR/text.json       counts, and the sizes of the members
 
 Members are independent, so each is compressed and read by one process, and the bytes do not depend
-on the number of processes.
+on the number of processes. Workers of a cluster write each member to a file of its own instead,
+`DIR/000000.de-en.tsv.gz`.
 """
 
-import array
 import collections
 import dataclasses
 import gzip
@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xling_jax.corpora.beam import store
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.readers.base import Row
-from xling_jax.files.whole import naming_errors, read_json, whole_directory, write_json
-
-# Part of every fingerprint: raise it when the files or the rules change their meaning.
-FORMAT_VERSION = 1
+from xling_jax.corpora.stages import Stage
+from xling_jax.files.urls import is_url
+from xling_jax.files.whole import naming_errors
 
 # A chunk of rows goes to a process as one message and becomes one gzip member.
 CHUNK_ROWS = 10_000
@@ -57,65 +57,77 @@ class Member:
         """Its rows among those of the corpus."""
         return slice(self.first_row, self.first_row + self.num_rows)
 
+    def select(self, mask: np.ndarray) -> "SelectedRows":
+        """Selects rows by a mask over those of the corpus, [rows] bool."""
+        return SelectedRows(self, np.packbits(mask[self.rows]).tobytes())
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectedRows:
+    """Rows of a member, which may be read by another process; `bits` say which."""
+
+    member: Member
+    bits: bytes
+
     def read(self) -> list[tuple[str, str]]:
         """Reads the rows, each two texts in the order of the pair."""
-        with open(self.path, "rb") as file:
-            file.seek(self.start)
-            text = gzip.decompress(file.read(self.size)).decode("utf-8")
-        return [tuple(line.split("\t")) for line in text.split("\n")[:-1]]
+        member = self.member
+        with store.open_at(member.path, member.start) as file:
+            lines = gzip.decompress(file.read(member.size)).decode("utf-8").split("\n")
+        mask = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=member.num_rows)
+        return [tuple(lines[row].split("\t")) for row in np.flatnonzero(mask)]
 
 
-class TextCounts:
-    """The counts of a cleaned corpus.
+class PairText:
+    """The cleaned text of a corpus, of a finished stage.
 
     Args:
-        totals: pair -> `RowCounter.total`.
+        stage: of `stages.text_key`.
+        where: directory or URL of its members, if not that of the stage.
 
     Attributes:
+        key: of the stage.
         counts: pair -> reason (and "read", "kept", "invisible_characters") -> rows.
         held_out_by: pair -> fingerprint of a file -> rows that repeat one of its texts.
+        num_rows: pair -> rows.
+
+    Raises:
+        ValueError: if the stage is not done, or its record is damaged.
     """
 
-    def __init__(self, totals: Mapping[str, Mapping[str, int]]):
+    def __init__(self, stage: Stage, where: str = ""):
+        self._directory, self._where = stage.directory, where or str(stage.directory)
+        self.key = stage.key
+        if (record := stage.read()) is None:
+            path = stage.directory / stage.record
+            raise ValueError(f"{path}: missing or damaged; remove {stage.directory}")
         self.counts: dict[str, dict[str, int]] = {}
         self.held_out_by: dict[str, dict[str, int]] = {}
-        for pair, counts in totals.items():
-            by = {name for name in counts if name.startswith(_HELD_OUT_BY)}
-            self.counts[pair] = {n: count for n, count in counts.items() if n not in by}
-            self.held_out_by[pair] = {n.removeprefix(_HELD_OUT_BY): counts[n] for n in sorted(by)}
-
-
-class PairText(TextCounts):
-    """Reads the directory that `write_pair_text` made.
-
-    Attributes:
-        key: its name, a fingerprint of what the text is made from.
-        num_rows: pair -> rows.
-    """
-
-    def __init__(self, directory: Path):
-        self._directory, self.key = directory, directory.name
-        content = read_json(directory / "text.json")
-        if content is None:
-            raise ValueError(f"{directory / 'text.json'}: missing or damaged; remove {directory}")
-        super().__init__(content["counts"])
-        self._members: dict[str, list[list[int]]] = content["members"]
+        for pair, counts in record["counts"].items():
+            by = sorted(name for name in counts if name.startswith(_HELD_OUT_BY))
+            self.held_out_by[pair] = {n.removeprefix(_HELD_OUT_BY): counts[n] for n in by}
+            self.counts[pair] = {name: counts[name] for name in counts if name not in by}
+        self._members: dict[str, list[list[int]]] = record["members"]
         self.num_rows = {
-            pair: sum(rows for _, rows in members) for pair, members in self._members.items()
+            pair: sum(rows for _, rows, *_ in members) for pair, members in self._members.items()
         }
 
     def hashes(self, pair: str) -> np.ndarray:
         """[rows] uint64, memory-mapped; empty for a pair that this corpus does not have."""
         if not self.num_rows.get(pair):
             return np.zeros(0, "<u8")
-        return np.memmap(self._directory / f"{pair}.hashes", "<u8", mode="r")
+        path = self._directory / f"{pair}.hashes"
+        if is_url(self._where) and not path.exists():
+            store.fetch(f"{self._where}/{path.name}", path)
+        return np.memmap(path, "<u8", mode="r")
 
     def members(self, pair: str) -> Iterator[Member]:
-        """The chunks of a pair's text, in order."""
+        """The members of a pair's text, in order."""
         start = first_row = 0
-        for size, num_rows in self._members.get(pair, []):
-            path = str(self._directory / f"{pair}.tsv.gz")
-            yield Member(path, start, size, first_row, num_rows)
+        for size, num_rows, *numbers in self._members.get(pair, []):
+            name = "".join(f"{number:06d}." for number in numbers)
+            path = f"{self._where}/{name}{pair}.tsv.gz"
+            yield Member(path, 0 if numbers else start, size, first_row, num_rows)
             start, first_row = start + size, first_row + num_rows
 
 
@@ -123,51 +135,51 @@ class PairChunk(NamedTuple):
     """What one chunk of rows gives for one pair.
 
     Attributes:
-        text: a gzip member.
+        text: a gzip member; empty if it is in a file of its own.
         hashes: of its rows, uint64 each.
-        num_rows: number of its rows.
         counts: by reason, as those of a corpus.
-        places: of its rows in the chunk, ascending.
+        entry: in the record: bytes and rows of the member, and its number in a file of its own.
     """
 
     text: bytes
     hashes: bytes
-    num_rows: int
     counts: Mapping[str, int]
-    places: array.array
+    entry: Sequence[int]
 
 
 def write_pair_text(
     chunks: Iterable[Mapping[str, PairChunk]], directory: Path, counter: "RowCounter"
-) -> None:
-    """Writes the cleaned text of one corpus, whole or not at all.
+) -> dict[str, Any]:
+    """Writes the cleaned text of one corpus.
 
     Args:
         chunks: of `ChunkCleaner`, in the order of the corpus.
-        directory: where to write.
+        directory: where to write, empty.
         counter: has counted the rows once the chunks are used up.
+
+    Returns:
+        The record of the stage.
 
     Raises:
         ValueError: if nothing is left, with the reasons and their counts.
         OSError: naming a path, if writing fails.
     """
-    members: dict[str, list[list[int]]] = collections.defaultdict(list)
+    members: dict[str, list[Sequence[int]]] = collections.defaultdict(list)
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-    with whole_directory(directory) as temporary:
-        for chunk in chunks:
-            for pair, result in chunk.items():
-                counts[pair].update(result.counts)
-                if result.num_rows:
-                    members[pair].append([len(result.text), result.num_rows])
-                    _append(temporary / f"{pair}.tsv.gz", result.text)
-                    _append(temporary / f"{pair}.hashes", result.hashes)
-        totals = counter.totals(counts)
-        write_json(temporary / "text.json", {"counts": totals, "members": members})
+    for chunk in chunks:
+        for pair, found in chunk.items():
+            counts[pair].update(found.counts)
+            if found.hashes:
+                members[pair].append(found.entry)
+                _append(directory / f"{pair}.tsv.gz", found.text)
+                _append(directory / f"{pair}.hashes", found.hashes)
+    return {"counts": counter.totals(counts), "members": members}
 
 
 def _append(path: Path, content: bytes) -> None:
-    with naming_errors(path), open(path, "ab") as file:
-        file.write(content)
+    if content:
+        with naming_errors(path), open(path, "ab") as file:
+            file.write(content)
 
 
 class ChunkCleaner:
@@ -181,8 +193,7 @@ class ChunkCleaner:
         lines: dict[str, list[str]] = collections.defaultdict(list)
         hashes: dict[str, list[bytes]] = collections.defaultdict(list)
         counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-        places: dict[str, array.array] = collections.defaultdict(lambda: array.array("I"))
-        for place, texts in enumerate(chunk):
+        for texts in chunk:
             for codes, reason, first, second in self._cleaner.clean(texts):
                 pair = "-".join(codes)
                 counts[pair][reason or "kept"] += 1
@@ -193,21 +204,16 @@ class ChunkCleaner:
                     lines[pair].append(line)
                     # Case is ignored, as it usually is in the vocabulary.
                     key = line.lower().encode()
-                    places[pair].append(place)
                     hashes[pair].append(hashlib.blake2b(key, digest_size=8).digest())
                     if first.had_invisible or second.had_invisible:
                         counts[pair]["invisible_characters"] += 1
-        return {
-            pair: PairChunk(
-                # mtime=0 keeps the time of day out of the bytes.
-                gzip.compress("".join(lines[pair]).encode(), _COMPRESSION_LEVEL, mtime=0),
-                b"".join(hashes[pair]),
-                len(lines[pair]),
-                counts[pair],
-                places[pair],
-            )
-            for pair in counts
-        }
+        found = {}
+        for pair in counts:
+            # mtime=0 keeps the time of day out of the bytes.
+            text = gzip.compress("".join(lines[pair]).encode(), _COMPRESSION_LEVEL, mtime=0)
+            entry = (len(text), len(lines[pair]))
+            found[pair] = PairChunk(text, b"".join(hashes[pair]), counts[pair], entry)
+        return found
 
 
 class RowCounter:
@@ -247,32 +253,29 @@ class RowCounter:
             yield chunk
 
     def totals(self, counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """Pair -> `total`, of the pairs that the cleaner counted.
+        """The counts of the pairs that the cleaner counted, over the files with both languages.
+
+        Adds what the cleaner does not see: broken rows, and rows without one of the sides. "read"
+        is the sum of "kept" and all reasons.
 
         Raises:
             ValueError: if nothing is left, with the reasons and their counts.
         """
-        totals = {pair: self.total(pair, counts[pair]) for pair in sorted(counts)}
+        totals = {}
+        for pair in sorted(counts):
+            total = collections.Counter(counts[pair])
+            total["read"] = 0
+            for file in self.files.values():
+                if file["languages"].keys() >= set(pair.split("-")):
+                    total["read"] += file["rows"]
+                    total.update(file["problems"])
+            total["empty"] += total["read"] - sum(total[name] for name in ("kept", *REASONS))
+            names = ("read", "kept", "invisible_characters", *REASONS)
+            names += tuple(name for name in total if name.startswith(_HELD_OUT_BY))
+            totals[pair] = {name: total[name] for name in names}
         if not any(total["kept"] for total in totals.values()):
             raise ValueError(self._explain_nothing(totals))
         return totals
-
-    def total(self, pair: str, counts: Mapping[str, int]) -> dict[str, int]:
-        """The counts of a pair over the files that have both languages.
-
-        Adds what the cleaner does not see: broken rows, and rows without one of the sides. "read"
-        is the sum of "kept" and all reasons.
-        """
-        total = collections.Counter(counts)
-        total["read"] = 0
-        for file in self.files.values():
-            if file["languages"].keys() >= set(pair.split("-")):
-                total["read"] += file["rows"]
-                total.update(file["problems"])
-        total["empty"] += total["read"] - sum(total[name] for name in ("kept", *REASONS))
-        names = ("read", "kept", "invisible_characters", *REASONS)
-        names += tuple(name for name in total if name.startswith(_HELD_OUT_BY))
-        return {name: total[name] for name in names}
 
     def _explain_nothing(self, totals: Mapping[str, Mapping[str, int]]) -> str:
         """Says why no row is left."""

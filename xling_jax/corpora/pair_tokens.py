@@ -6,17 +6,18 @@ the text alone, so neither interruptions nor the number of processes change a by
 """
 
 import dataclasses
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xling_jax.corpora.pair_text import Member, PairText
-from xling_jax.corpora.shards import prepared_array, token_dtype, write_shard
-from xling_jax.corpora.summaries import CorpusRows, pair_summary, renamed
-from xling_jax.files.whole import naming_errors, read_json, rename_directory, write_json
+from xling_jax.corpora.options import Preparation
+from xling_jax.corpora.pair_text import PairText, SelectedRows
+from xling_jax.corpora.shards import token_dtype, write_shard
+from xling_jax.corpora.stages import Stage
+from xling_jax.files.whole import read_json, write_json
 from xling_jax.text.vocabularies import Vocabulary
 
 SHARD_ROWS = 100_000
@@ -61,48 +62,71 @@ def first_occurrences(
     return np.split(keep, np.cumsum([len(column) for column in columns])[:-1])
 
 
-def all_rows(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """As `first_occurrences`, with every row marked."""
-    return [np.ones(len(column), bool) for column in columns]
+class RowChoice:
+    """Which rows of each pair are trained on, and which are held out for the validation loss.
 
-
-@dataclasses.dataclass(frozen=True)
-class PairPlan:
-    """What the tokens of one pair are made from.
+    Held out are the pairs of texts with the smallest hashes, in all their copies: which they are
+    does not depend on the order of rows and corpora, and little on what is added.
 
     Args:
-        pair: two codes in alphabetical order, joined by a hyphen.
-        fingerprint: of everything the tokens depend on.
-        corpora: name and text of each corpus, in the order of the config.
-        keep: gives the rows of each corpus to keep, [rows] bool; called only when needed.
-        num_aside: gives the number of rows of each corpus that are neither kept nor duplicates.
+        preparation: what to make and how.
+        texts: of the corpora to train on, in the order of the config.
     """
 
-    pair: str
-    fingerprint: str
-    corpora: tuple[tuple[str, PairText], ...]
-    keep: Callable[[], Sequence[np.ndarray]]
-    num_aside: Callable[[], Sequence[int]] | None = None
+    def __init__(self, preparation: Preparation, texts: Sequence[PairText]):
+        self._preparation, self._texts = preparation, texts
+        self._split = functools.cache(self._split)
+
+    def training(self, pair: str) -> list[np.ndarray]:
+        """Rows of each corpus to train on, [rows] bool."""
+        return self._split(pair)[0]
+
+    def validation(self, pair: str) -> list[np.ndarray]:
+        """Rows of each corpus for the validation loss, the first of equal ones."""
+        return [held & first for held, first in zip(*self._split(pair)[1:])]
+
+    def num_held(self, pair: str) -> list[int]:
+        """Number of rows of each corpus that are held out, with their copies."""
+        return [int(held.sum()) for held in self._split(pair)[1]]
+
+    def _split(self, pair: str) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+        """Rows to train on, rows that are held out, and first occurrences."""
+        columns = [text.hashes(pair) for text in self._texts]
+        first = first_occurrences(columns)
+        rows = first
+        if not self._preparation.cleaning.drop_duplicates:
+            rows = [np.ones(len(column), bool) for column in columns]
+        count = self._preparation.validation_pairs
+        if not count:
+            return rows, [np.zeros_like(mask) for mask in first], first
+        hashes = np.concatenate([column[mask] for column, mask in zip(columns, first)])
+        if len(hashes) <= count:
+            raise ValueError(
+                f"data.validation_pairs={count} would leave none of the {len(hashes)} different "
+                f"rows of {pair} for training; set it lower, or name other text in "
+                "data.validation_corpora"
+            )
+        limit = np.partition(hashes, count - 1)[count - 1]
+        held = [np.asarray(column) <= limit for column in columns]
+        return [mask & ~aside for mask, aside in zip(rows, held)], held, first
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Members of one corpus that become one shard of a pair.
+    """Rows of one corpus that become one shard of a pair.
 
     Attributes:
-        directory: where the pair is built.
+        directory: where the pair is made.
         pair, corpus: their names.
         number: of the shard, from 0.
-        members: in order.
-        keep: `.npy` file with the rows of the corpus to keep, [rows] bool.
+        rows: by member, in order.
     """
 
     directory: Path
     pair: str
     number: int
     corpus: str
-    members: tuple[Member, ...]
-    keep: Path
+    rows: tuple[SelectedRows, ...]
 
     @property
     def path(self) -> Path:
@@ -112,6 +136,98 @@ class Shard:
     def counts(self) -> dict[str, Any] | None:
         """Counts of a finished shard, None while there is none."""
         return read_json(self.path.with_suffix(".json"))
+
+
+@dataclasses.dataclass(frozen=True)
+class PairPlan:
+    """The tokens of one pair, and what they are made from.
+
+    Args:
+        stage: a directory named by the pair, two codes in alphabetical order.
+        texts: corpus -> its text, in the order of the config.
+        rows: gives the rows of each corpus to keep, [rows] bool; called only when needed.
+        num_held: gives the number of rows of each corpus that are held out of these.
+    """
+
+    stage: Stage
+    texts: Mapping[str, PairText]
+    rows: Callable[[], Sequence[np.ndarray]]
+    num_held: Callable[[], Sequence[int]] | None = None
+
+    @property
+    def pair(self) -> str:
+        """Its name."""
+        return self.stage.directory.name
+
+    def summary(self) -> dict[str, Any] | None:
+        """The counts of a finished pair by the names that its corpora have now; None without."""
+        if (found := self.stage.read()) is None or "names" not in found:
+            return None
+        counts = (found["corpora"][name] for name in found["names"])
+        return {**found, "corpora": dict(zip(self._names(), counts, strict=True))}
+
+    def selected(self) -> Iterator[tuple[str, list[tuple[int, SelectedRows]]]]:
+        """Yields each corpus with its members, each with the number of rows to keep and these."""
+        for (name, text), mask in zip(self.texts.items(), self.rows(), strict=True):
+            members = text.members(self.pair)
+            yield name, [(int(mask[m.rows].sum()), m.select(mask)) for m in members]
+
+    def shards(self) -> Iterator[Shard]:
+        """Groups consecutive members of a corpus until about `SHARD_ROWS` rows are kept.
+
+        A shard ends before the member with which it would have more; members of which nothing is
+        kept are left out.
+        """
+        directory, number = self.stage.begin(), 0
+        for corpus, members in self.selected():
+            for rows in _grouped(members):
+                yield Shard(directory, self.pair, number, corpus, tuple(rows))
+                number += 1
+
+    def finish(self, shards: Iterable[Shard]) -> None:
+        """Sums the counts of the shards and gives the pair its name.
+
+        Raises:
+            ValueError: if nothing is left.
+        """
+        held = self.num_held() if self.num_held else [None] * len(self.texts)
+        counts = {}
+        for (name, text), mask, num_held in zip(self.texts.items(), self.rows(), held):
+            left_out = text.num_rows.get(self.pair, 0) - int(mask.sum()) - (num_held or 0)
+            counts[name] = {"duplicate": left_out, "too_many_tokens": 0, "rows": 0}
+            if num_held is not None:
+                counts[name]["validation"] = num_held
+        tokens = dict.fromkeys(self.pair.split("-"), 0)
+        for shard in shards:
+            found = shard.counts()
+            for language, number in found["tokens"].items():
+                tokens[language] += number
+            for key in ("too_many_tokens", "rows"):
+                counts[shard.corpus][key] += found[key]
+        num_rows = sum(found["rows"] for found in counts.values())
+        if not num_rows:
+            raise ValueError(
+                f"data.pairs: nothing is left of {self.pair} after cleaning; relax the cleaning "
+                "section, add a corpus that has the pair, or take it out of data.pairs"
+            )
+        summary = {"rows": num_rows, "tokens": tokens, "corpora": counts, "names": self._names()}
+        self.stage.finish(summary)
+
+    def _names(self) -> list[str]:
+        return [name for name, text in self.texts.items() if text.num_rows.get(self.pair)]
+
+
+def _grouped(members: Iterable[tuple[int, SelectedRows]]) -> Iterator[list[SelectedRows]]:
+    group, num_rows = [], 0
+    for num_kept, member in members:
+        if group and num_rows + num_kept > SHARD_ROWS:
+            yield group
+            group, num_rows = [], 0
+        if num_kept:
+            group.append(member)
+            num_rows += num_kept
+    if group:
+        yield group
 
 
 class ShardWriter:
@@ -125,13 +241,9 @@ class ShardWriter:
     def __init__(self, vocab: Vocabulary, max_tokens: int):
         self._vocab, self._max_tokens = vocab, max_tokens
 
-    def __call__(self, shard: Shard) -> None:
-        """Writes a shard, then its counts, whose presence says that the shard is complete."""
-        what, way_out = "missing or damaged rows to keep", "run the same command again"
-        with prepared_array(shard.keep, what, way_out) as keep:
-            if keep.dtype != bool:
-                raise ValueError(f"found {keep.dtype}")
-        parts = [self._tokenize(member, keep[member.rows]) for member in shard.members]
+    def __call__(self, shard: Shard) -> dict[str, Any]:
+        """Writes a shard, then its counts, whose presence says that it is whole; returns these."""
+        parts = [self._tokenize(rows) for rows in shard.rows]
         lengths = np.concatenate([lengths for _, lengths, _ in parts], axis=1)
         offsets = np.zeros((2, lengths.shape[1] + 1), np.int64)
         np.cumsum(lengths, axis=1, out=offsets[:, 1:])
@@ -148,12 +260,11 @@ class ShardWriter:
             "tokens": dict(zip(languages, lengths.sum(axis=1).tolist(), strict=True)),
         }
         write_json(shard.path.with_suffix(".json"), counts)
+        return counts
 
-    def _tokenize(
-        self, member: Member, keep: np.ndarray
-    ) -> tuple[list[np.ndarray], np.ndarray, int]:
+    def _tokenize(self, selected: SelectedRows) -> tuple[list[np.ndarray], np.ndarray, int]:
         """Flat ids of both sides, their [2, rows] lengths, and the number of rows too long."""
-        rows, sides, lengths, fits = self._encode(member, keep)
+        rows, sides, lengths, fits = self._encode(selected)
         flat = [
             np.concatenate(
                 [ids for ids, fit in zip(side, fits, strict=True) if fit] or [[]]
@@ -162,16 +273,16 @@ class ShardWriter:
         ]
         return flat, lengths[:, fits], int(len(rows) - fits.sum())
 
-    def rows(self, member: Member, keep: np.ndarray) -> list[tuple[str, str]]:
-        """The rows of a member that a shard holds, as text."""
-        rows, _, _, fits = self._encode(member, keep)
+    def rows(self, selected: SelectedRows) -> list[tuple[str, str]]:
+        """The rows that a shard holds, as text."""
+        rows, _, _, fits = self._encode(selected)
         return [row for row, fit in zip(rows, fits, strict=True) if fit]
 
     def _encode(
-        self, member: Member, keep: np.ndarray
+        self, selected: SelectedRows
     ) -> tuple[list[tuple[str, str]], list[list[list[int]]], np.ndarray, np.ndarray]:
-        """The rows to keep, the ids of both sides, their [2, rows] lengths, and which rows fit."""
-        rows = [row for row, kept in zip(member.read(), keep, strict=True) if kept]
+        """The rows, the ids of both sides, their [2, rows] lengths, and which rows fit."""
+        rows = selected.read()
         # One thread: there are as many processes as cores already.
         sides = [
             self._vocab.encode([row[side] for row in rows], num_threads=1) for side in range(2)
@@ -185,99 +296,24 @@ class ShardWriter:
         return rows, sides, lengths, fits
 
 
-def read_summary(directory: Path, fingerprint: str) -> dict | None:
-    """The counts of a finished pair; None if it is missing or made from something else."""
-    content = read_json(directory / "pair.json")
-    return content if content and content.get("fingerprint") == fingerprint else None
-
-
-def summary_of(directory: Path, plan: PairPlan) -> dict | None:
-    """The counts of a finished pair by the names that its corpora have in the plan.
-
-    None if it is missing, made from something else, or its counts are not told apart: until 0.3
-    the names had no order.
-    """
-    names = [name for name, text in plan.corpora if text.num_rows.get(plan.pair)]
-    summary = read_summary(directory / plan.pair, plan.fingerprint)
-    if not summary or not ("names" in summary or summary["corpora"].keys() >= {*names}):
-        return None
-    return renamed(summary, names)
-
-
 def write_pair_tokens(
-    directory: Path,
-    plans: Sequence[PairPlan],
-    write_all: Callable[[Sequence[Shard]], Iterable[Any]],
+    plans: Sequence[PairPlan], write: Callable[[Sequence[Shard]], Iterable[Any]]
 ) -> None:
     """Writes the shards of pairs, `DIR/a-b/00000` and so on, as far as they are missing.
 
-    `write_all` calls a `ShardWriter` for each shard, and yields as often in the same order.
+    `write` calls a `ShardWriter` for each shard, and yields as often in the same order.
 
     Raises:
         OSError: naming a path, if writing fails.
         ValueError: if nothing is left of a pair.
     """
-    plans = [p for p in plans if not summary_of(directory, p)]
-    shards = {plan.pair: list(_plan_shards(directory, plan)) for plan in plans}
-    missing = {pair: [s for s in shards[pair] if s.counts() is None] for pair in shards}
-    written = iter(write_all(sum(missing.values(), [])))
-    for plan in plans:
-        for _ in missing[plan.pair]:
+    plans = [plan for plan in plans if not plan.summary()]
+    shards = [list(plan.shards()) for plan in plans]
+    missing = [[shard for shard in group if shard.counts() is None] for group in shards]
+    written = iter(write(sum(missing, [])))
+    for plan, group, unwritten in zip(plans, shards, missing):
+        for _ in unwritten:
             next(written)
-        _finish(directory, plan, shards[plan.pair])
+        plan.finish(group)
     for _ in written:  # so that its processes end
         pass
-
-
-def _plan_shards(directory: Path, plan: PairPlan) -> Iterator[Shard]:
-    """Groups consecutive members of a corpus until about `SHARD_ROWS` rows are kept."""
-    partial, number = _partial(directory, plan), 0
-    for path in directory.glob(f".{plan.pair}.*.partial"):
-        if path != partial:  # interrupted with other settings
-            shutil.rmtree(path, ignore_errors=True)
-    partial.mkdir(parents=True, exist_ok=True)
-    for index, ((corpus, text), keep) in enumerate(zip(plan.corpora, plan.keep(), strict=True)):
-        file = partial / f".keep-{index}.npy"
-        with naming_errors(file):
-            np.save(file, keep)
-        members = ((int(keep[m.rows].sum()), m) for m in text.members(plan.pair))
-        for group in grouped(members):
-            yield Shard(partial, plan.pair, number, corpus, tuple(group), file)
-            number += 1
-
-
-def grouped(members: Iterable[tuple[int, Any]]) -> Iterator[list[Any]]:
-    """Groups the consecutive members of a corpus, each with its rows to keep, into shards.
-
-    A shard ends before the member with which it would have more than `SHARD_ROWS` rows; members
-    of which nothing is kept are left out.
-    """
-    group, num_rows = [], 0
-    for num_kept, member in members:
-        if group and num_rows + num_kept > SHARD_ROWS:
-            yield group
-            group, num_rows = [], 0
-        if num_kept:
-            group.append(member)
-            num_rows += num_kept
-    if group:
-        yield group
-
-
-def _partial(directory: Path, plan: PairPlan) -> Path:
-    return directory / f".{plan.pair}.{plan.fingerprint}.partial"
-
-
-def _finish(directory: Path, plan: PairPlan, shards: Sequence[Shard]) -> None:
-    """Sums the counts of a pair's shards and gives the pair its name."""
-    partial = _partial(directory, plan)
-    aside = plan.num_aside() if plan.num_aside else [None] * len(plan.corpora)
-    corpora = {
-        name: CorpusRows(text.num_rows.get(plan.pair, 0), int(keep.sum()), num_aside)
-        for (name, text), keep, num_aside in zip(plan.corpora, plan.keep(), aside, strict=True)
-    }
-    summary = pair_summary(plan.pair, corpora, ((s.corpus, s.counts()) for s in shards))
-    write_json(partial / "pair.json", {"fingerprint": plan.fingerprint, **summary})
-    for hidden in partial.glob(".*"):  # rows to keep, and what killed processes left
-        shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
-    rename_directory(partial, directory / plan.pair)

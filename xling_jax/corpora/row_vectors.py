@@ -7,17 +7,19 @@
 Vectors of pairs held out for the validation loss are in `DIR/validation/teacher/`.
 """
 
+import functools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from xling_jax.corpora.pair_tokens import PairPlan, ShardWriter
 from xling_jax.corpora.shards import prepared_array
+from xling_jax.corpora.stages import Stage
 from xling_jax.files.hashes import fingerprint
-from xling_jax.files.whole import naming_errors, read_json, whole_directory, whole_file, write_json
+from xling_jax.files.whole import whole_file
 
 TEACHER = "teacher"
 
@@ -72,7 +74,7 @@ class RowVectors:
 
 
 def write_row_vectors(
-    directories: Mapping[Path, Sequence[PairPlan]],
+    plans: Mapping[Path, Sequence[PairPlan]],
     languages: Mapping[str, Sequence[str]],
     encoder: RowEncoder,
     width: int,
@@ -86,7 +88,7 @@ def write_row_vectors(
     An interrupted call continues after the finished pairs.
 
     Args:
-        directories: of token shards -> the plans that these were made from.
+        plans: directory of token shards -> what these were made from.
         languages: pair -> the sides to encode.
         encoder: the teacher.
         width: largest size of the stored vectors.
@@ -101,39 +103,31 @@ def write_row_vectors(
         ValueError: if the texts do not agree with the shards.
         OSError: naming a path, if writing fails.
     """
-    plans = [plan for group in directories.values() for plan in group]
-    key = {"teacher": encoder.fingerprint, "width": min(width, encoder.dim)}
+    facts = {"teacher": encoder.fingerprint, "width": min(width, encoder.dim)}
     if encoder.dim > width:  # with other text the axes are others
-        key["text"] = sorted({plan.fingerprint for plan in plans})
-    axes = None
-    for directory, group in directories.items():
+        facts["text"] = sorted({plan.stage.key for group in plans.values() for plan in group})
+    key, top = fingerprint(facts), next(iter(plans)) / TEACHER
+    find_axes = functools.cache(lambda: _axes(top / f"axes.{key}.npy", encoder, sample)[:, :width])
+    for directory, group in plans.items():
         for plan in group:
             sides = sorted({*languages[plan.pair]})
-            own = fingerprint({**key, "rows": plan.fingerprint, "languages": sides})
-            target = directory / TEACHER / plan.pair
-            if (read_json(target / "vectors.json") or {}).get("fingerprint") == own:
-                continue
-            if encoder.dim > width and axes is None:
-                path = next(iter(directories)) / TEACHER / f"axes.{fingerprint(key)}.npy"
-                axes = _axes(path, encoder, sample)[:, :width]
-            with whole_directory(target) as temporary, naming_errors(target):
-                _write_pair(temporary, directory, plan, sides, encoder, axes, writer, progress)
-                write_json(temporary / "vectors.json", {"fingerprint": own})
-    _remove_others(directories, fingerprint(key))
-    return fingerprint({**key, "languages": {pair: sorted({*s}) for pair, s in languages.items()}})
+            own = fingerprint({**facts, "rows": plan.stage.key, "languages": sides})
+            stage = Stage(directory / TEACHER / plan.pair, own, "vectors.json")
+            axes = find_axes() if encoder.dim > width and not stage.read() else None
+            write = functools.partial(_write_pair, plan, sides, encoder, axes, writer, progress)
+            stage.make(write)
+        used = {f"axes.{key}.npy", *(plan.pair for plan in group)}
+        for path in (directory / TEACHER).iterdir():
+            if path.name not in used:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return fingerprint(
+        {**facts, "languages": {pair: sorted({*s}) for pair, s in languages.items()}}
+    )
 
 
 def remove_row_vectors(directory: Path) -> None:
     """Removes the vectors of a teacher, if there are any."""
     shutil.rmtree(directory / TEACHER, ignore_errors=True)
-
-
-def _remove_others(directories: Mapping[Path, Sequence[PairPlan]], key: str) -> None:
-    for directory, group in directories.items():
-        used = {f"axes.{key}.npy", *(plan.pair for plan in group)}
-        for path in (directory / TEACHER).iterdir():
-            if path.name not in used:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _axes(path: Path, encoder: RowEncoder, sample: Callable[[], Iterable[str]]) -> np.ndarray:
@@ -146,16 +140,15 @@ def _axes(path: Path, encoder: RowEncoder, sample: Callable[[], Iterable[str]]) 
 
 
 def _write_pair(
-    target: Path,
-    directory: Path,
     plan: PairPlan,
     sides: Sequence[str],
     encoder: RowEncoder,
     axes: np.ndarray | None,
     writer: ShardWriter,
     progress: Callable[..., Iterable],
-) -> None:
-    num_rows = read_json(directory / plan.pair / "pair.json")["rows"]
+    target: Path,
+) -> dict[str, Any]:
+    num_rows = plan.stage.read()["rows"]
     width = encoder.dim if axes is None else axes.shape[1]
     codes = plan.pair.split("-")
     files = {
@@ -164,7 +157,7 @@ def _write_pair(
     }
     done = 0
     label = f"encode {plan.pair} with the teacher"
-    for rows in progress(kept_rows(plan, writer), label, unit="row", size=len):
+    for rows in progress(_shard_rows(plan, writer), label, unit="row", size=len):
         for code, file in files.items() if done + len(rows) <= num_rows else ():
             start = done
             for vectors in encoder.encode_stream([row[codes.index(code)] for row in rows]):
@@ -177,15 +170,16 @@ def _write_pair(
         done += len(rows)
     if done != num_rows:
         raise ValueError(
-            f"{directory / plan.pair}: its {num_rows} rows are not those of the text; remove it "
+            f"{plan.stage.directory}: its {num_rows} rows are not those of the text; remove it "
             "and run the same command again"
         )
     for file in files.values():
         file.flush()
+    return {}
 
 
-def kept_rows(plan: PairPlan, writer: ShardWriter) -> Iterator[list[tuple[str, str]]]:
+def _shard_rows(plan: PairPlan, writer: ShardWriter) -> Iterator[list[tuple[str, str]]]:
     """The rows of a pair's shards, in order, member by member."""
-    for (_, text), keep in zip(plan.corpora, plan.keep(), strict=True):
-        for member in text.members(plan.pair):
-            yield writer.rows(member, keep[member.rows])
+    for _, members in plan.selected():
+        for _, rows in members:
+            yield writer.rows(rows)

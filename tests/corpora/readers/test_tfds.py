@@ -12,7 +12,7 @@ import pytest
 
 from xling_jax.corpora.readers import tfds as reader
 from xling_jax.corpora.readers.base import Row
-from xling_jax.corpora.specs import check_downloaded, read_corpus
+from xling_jax.corpora.specs import check_downloaded, open_corpus, read_corpus
 
 tfds = pytest.importorskip("tensorflow_datasets")
 tfds_builders = pytest.importorskip("xling_jax.corpora.tfds_builders")
@@ -97,7 +97,7 @@ def test_what_is_not_downloaded_is_told_in_one_line_for_all_corpora(tmp_path, no
     fetch_europarl(tmp_path, de_en=[("Yes.", "Ja.")])
     names = ("europarl_v7/de-en", "europarl_v7/de-es", "europarl_v7/es-fr", "para_crawl_v5/en-fr")
     with pytest.raises(FileNotFoundError) as error:
-        check_downloaded([f"tfds:{name}?data_dir={tmp_path}" for name in names])
+        check_downloaded(open_corpus(f"tfds:{name}?data_dir={tmp_path}") for name in names)
     assert (
         "data.corpora: files are missing; download them with "
         f"wget -P {tmp_path}/downloads/manual/europarl_v7 "

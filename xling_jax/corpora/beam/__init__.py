@@ -1,13 +1,10 @@
-"""Preparation as one pipeline of Apache Beam, which is imported in functions only: an extra.
+"""Apache Beam as the engine of preparation, for corpora beyond one machine; an extra.
 
     runner.py     a runner and its options; how a run of it ends
     store.py      files of any of Beam's file systems
-    parts.py      which lines of a corpus are read by one worker
-    cleaning.py   steps: parts to cleaned pieces of text
-    rows.py       steps: which rows of the pieces are kept, and in which shard
-    tokens.py     steps: vocabulary, shards, manifest
-    prepare.py    the pipeline and its launch
+    engine.py     the work of the stages as pipelines
+    prepare.py    the launch, and workdirs at URLs
 
-The bytes are those of `corpora.prepare`. Text passes between workers as files below
-`WORKDIR/data/.beam.partial`; Beam itself carries names, counts, and twelve bytes a row.
+The stages and their bytes are those of `corpora.prepare`, which runs here as it does without Beam;
+workers read and clean the corpora, and write the token shards. Beam is imported in functions only.
 """

@@ -6,6 +6,7 @@ Every function raises OSError naming the file if the store fails.
 """
 
 import contextlib
+import json
 import posixpath
 import shutil
 import tempfile
@@ -131,6 +132,11 @@ def write(path: str, content: bytes) -> None:
             _files().rename([target], [path])
 
 
+def read_json(path: str) -> Any:
+    """Reads a JSON value."""
+    return json.loads(read(path))
+
+
 def read_packed(path: str) -> Any:
     """Reads what `write_packed` wrote; None if there is no such file."""
     return msgpack.unpackb(read(path), strict_map_key=False) if exists(path) else None
@@ -175,9 +181,16 @@ def fetch(path: str, local: Path) -> None:
             target.write(block)
 
 
-def join(*parts: str) -> str:
+def upload(directory: Path, where: str, last: str) -> None:
+    """Copies the files below a directory to a store, the one that says that it is whole last."""
+    files = {p.relative_to(directory).as_posix(): p for p in directory.rglob("*") if p.is_file()}
+    for name in sorted(files, key=lambda name: (name == last, name)):
+        write(join(where, name), files[name].read_bytes())
+
+
+def join(*names: str) -> str:
     """Joins names to a path or URL."""
-    return posixpath.join(*parts)
+    return posixpath.join(*names)
 
 
 def _files() -> Any:

@@ -1,10 +1,13 @@
 """What every reader of parallel text yields and offers."""
 
+import collections
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+from xling_jax.text.languages import check_languages
 
 
 class Row(NamedTuple):
@@ -25,20 +28,6 @@ class Row(NamedTuple):
     broken_file: str = ""
 
 
-class Lines(NamedTuple):
-    """Consecutive lines of plain text files, copied to be read apart from the rest.
-
-    A copy begins with one line that does not count: the header, or an empty line.
-
-    Attributes:
-        copies: path of a copy -> the file that it is from.
-        first_line: number of the line in the files that follows that line in the copies.
-    """
-
-    copies: Mapping[str, str]
-    first_line: int
-
-
 class Reader:
     """One corpus. A subclass reads one kind of corpus; as it stands, WHERE is a glob of files.
 
@@ -47,15 +36,47 @@ class Reader:
         where: the part of the spec after the kind.
 
     Attributes:
-        reads_file_by_file: whether each of its files is a corpus by itself.
         finds_by_name: whether `files` looks at names only.
+        kind: its name in the table of readers.
+        limit: number of rows of each file to read; None for all.
     """
 
-    reads_file_by_file = False
     finds_by_name = True
+    kind = ""
+    limit: int | None = None
 
     def __init__(self, spec: str, where: str):
         self.spec, self.where = spec, where
+
+    def opened_as(self, kind: str, limit: int | None) -> Self:
+        """Returns this reader, with its kind and limit set."""
+        self.kind, self.limit = kind, limit
+        return self
+
+    @property
+    def name(self) -> str:
+        """The corpus as a config names it."""
+        return self.spec if self.limit is None else f"{self.spec}[:{self.limit}]"
+
+    def at(self, move: Callable[[str], str]) -> Self:
+        """The reader of this corpus elsewhere: its path or pattern becomes `move(path)`."""
+        where = self.moved(move)
+        spec = f"{self.kind}:{where}" if self.spec.startswith(f"{self.kind}:") else where
+        return type(self)(spec, os.path.expanduser(where)).opened_as(self.kind, self.limit)
+
+    def rows(self, languages: Sequence[str]) -> Iterator[Row]:
+        """As `read`, up to the limit.
+
+        Raises:
+            ValueError: also for fewer than two languages, or codes that are not of languages.
+        """
+        languages = check_languages(languages)
+        if len(languages) < 2:
+            raise ValueError(
+                f"{self.name}: parallel text needs two languages; found {list(languages)}"
+            )
+        rows = self.read(languages)
+        return rows if self.limit is None else _first_rows(rows, self.limit)
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads the corpus.
@@ -109,3 +130,11 @@ class Reader:
         Args:
             beam_options: Apache Beam's `PipelineOptions`, for what Beam itself makes.
         """
+
+
+def _first_rows(rows: Iterator[Row], limit: int) -> Iterator[Row]:
+    read: collections.Counter[str] = collections.Counter()
+    for row in rows:
+        read[row.file] += 1
+        if read[row.file] <= limit:
+            yield row

@@ -45,8 +45,6 @@ class TmxReader(Reader):
     "-", else by its ISO 639 alias: `de-DE` and `deu` are `de`.
     """
 
-    reads_file_by_file = True
-
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads a row from each unit, with the line of its `<tu>`.
 

@@ -8,7 +8,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from xling_jax.corpora.readers.base import Lines, Reader, Row
+from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import BrokenLine, read_line_blocks
 from xling_jax.text import languages as languages_lib
 
@@ -17,8 +17,6 @@ _logger = logging.getLogger(__name__)
 
 class TsvReader(Reader):
     """`tsv:GLOB`, n-way TSV files."""
-
-    reads_file_by_file = True
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads the files that have at least two of the languages.
@@ -31,18 +29,12 @@ class TsvReader(Reader):
                 while reading, if a row does not have as many cells as the header, or a file holds
                 no text.
         """
-        headers = {path: read_header(path, languages) for path in self.files()}
-        usable = usable_files(headers, languages)
+        headers = {path: _read_header(path, languages) for path in self.files()}
+        usable = _usable_files(headers, languages)
         return (row for path in usable for row in _read_file(path, headers[path], languages))
 
 
-def read_tsv_lines(lines: Lines, header: Sequence[str], languages: Sequence[str]) -> Iterator[Row]:
-    """Reads lines of a file with a header; whether any of them holds text is not checked."""
-    ((copy, name),) = lines.copies.items()
-    return _read_rows(copy, name, header, languages, lines.first_line)
-
-
-def usable_files(headers: Mapping[str, Sequence[str]], languages: Sequence[str]) -> list[str]:
+def _usable_files(headers: Mapping[str, Sequence[str]], languages: Sequence[str]) -> list[str]:
     """Chooses the files with two of the languages; `headers` are path -> header.
 
     Raises:
@@ -57,7 +49,7 @@ def usable_files(headers: Mapping[str, Sequence[str]], languages: Sequence[str])
     return usable
 
 
-def read_header(path: str, languages: Sequence[str]) -> list[str]:
+def _read_header(path: str, languages: Sequence[str]) -> list[str]:
     """Reads the first line of a file.
 
     Raises:
@@ -103,32 +95,13 @@ def _missing_languages(path: str, header: Sequence[str], languages: Sequence[str
     )
 
 
-def no_text(path: str, languages: Sequence[str]) -> ValueError:
-    """The error for a file without text."""
-    return ValueError(
-        f"{path}: no line below the header holds text in {' or '.join(languages)}; "
-        "leave the file out of the corpus"
-    )
-
-
 def _read_file(path: str, header: Sequence[str], languages: Sequence[str]) -> Iterator[Row]:
-    has_text = False
-    for row in _read_rows(path, path, header, languages, first_line=2):
-        has_text = has_text or bool(row.texts)
-        yield row
-    if not has_text:
-        raise no_text(path, languages)
-
-
-def _read_rows(
-    path: str, name: str, header: Sequence[str], languages: Sequence[str], first_line: int
-) -> Iterator[Row]:
-    """Reads the rows after the first line, whose numbers begin with `first_line`."""
     columns = _columns(header, languages)
+    has_text = False
     lines = itertools.chain.from_iterable(read_line_blocks(path))
-    for number, line in enumerate(itertools.islice(lines, 1, None), first_line):
+    for number, line in enumerate(itertools.islice(lines, 1, None), 2):
         if type(line) is not str:
-            yield Row({}, name, number, line.problem)
+            yield Row({}, path, number, line.problem)
             continue
         cells = line.split("\t")
         texts = {}
@@ -139,8 +112,14 @@ def _read_rows(
                     texts[language] = cell
         elif line and not line.isspace():
             raise ValueError(
-                f"{name}:{number}: a row must have {len(header)} cells, as the header "
+                f"{path}:{number}: a row must have {len(header)} cells, as the header "
                 f"({', '.join(header):.200}); found {len(cells)}; remove tabs inside texts, and "
                 "leave a cell empty where there is no translation"
             )
-        yield Row(texts, name, number)
+        has_text = has_text or bool(texts)
+        yield Row(texts, path, number)
+    if not has_text:
+        raise ValueError(
+            f"{path}: no line below the header holds text in {' or '.join(languages)}; "
+            "leave the file out of the corpus"
+        )

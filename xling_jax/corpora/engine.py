@@ -1,0 +1,122 @@
+"""Who does the work of the stages: processes of this machine, or a cluster (`beam`).
+
+A stage says what there is to do, as calls of a function on items; an engine makes them. What comes
+out depends on the stage alone.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter, write_pair_text
+from xling_jax.corpora.pair_tokens import Shard, ShardWriter
+from xling_jax.corpora.readers.base import Reader
+from xling_jax.corpora.stages import Stage
+from xling_jax.files.hashes import hash_file
+from xling_jax.files.whole import read_json, write_json
+from xling_jax.files.workers import map_in_order
+
+Progress = Callable[..., Iterable]
+
+
+class Engine:
+    """Does the work in processes of this machine.
+
+    Args:
+        num_workers: number of processes.
+        progress: wraps an iterable to show its progress; as `files.progress.track`.
+        local: maps a path or pattern, which may be a URL, to one on this machine.
+    """
+
+    def __init__(self, num_workers: int, progress: Progress, local: Callable[[str], str]):
+        self._num_workers, self._progress, self.place = num_workers, progress, local
+
+    def files(self, reader: Reader, languages: Sequence[str]) -> list[str]:
+        """Lists the files of a corpus. Raises as `Reader.files`."""
+        return [os.path.abspath(path) for path in reader.files(languages)]
+
+    def state(self, path: str) -> tuple[int, int]:
+        """The size of a file in bytes, and a number that changes when the file does."""
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
+
+    def hash_files(self, paths: Sequence[str]) -> Iterable[str]:
+        """The SHA-256 of each file in hex digits."""
+        return map(hash_file, paths)
+
+    def clean(
+        self,
+        corpora: Sequence[tuple[Reader, Stage]],
+        languages: Sequence[str],
+        cleaner: ChunkCleaner,
+    ) -> None:
+        """Makes the text stages of corpora.
+
+        Raises:
+            ValueError: if a corpus is broken, or nothing is left of it.
+            OSError: from reading or writing, with the path.
+        """
+        # All are opened first: a wrong header in the last should not come to light after hours.
+        opened = [(reader.name, reader.rows(languages), stage) for reader, stage in corpora]
+        for name, rows, stage in opened:
+            counter = RowCounter(name)
+            chunks = counter.chunks(rows, cleaner.min_languages)
+            chunks = self._progress(chunks, f"clean {name}", unit="row", size=len)
+            cleaned = map_in_order(cleaner, chunks, self._num_workers)
+            stage.make(functools.partial(write_pair_text, cleaned, counter=counter))
+
+    def text(self, stage: Stage) -> PairText:
+        """The text of a finished stage."""
+        return PairText(stage)
+
+    def read(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+        """Calls a function that mostly reads for each item, in order."""
+        return map(function, items)
+
+    def write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> Iterable[Any]:
+        """Writes shards; yields the counts of each, in order."""
+        written = map_in_order(writer, shards, self._num_workers)
+        return self._progress(written, "tokenize", len(shards), unit="shard")
+
+
+class FileHashes:
+    """SHA-256 of files, remembered in a JSON file by size and time of the last change.
+
+    Args:
+        path: of the JSON file.
+        engine: reads the files.
+
+    Attributes:
+        used: path -> hash, of the files asked for.
+    """
+
+    def __init__(self, path: Path, engine: Engine):
+        self._path, self._engine = path, engine
+        self._known = read_json(path) or {}
+        self.used: dict[str, str] = {}
+
+    def of(self, paths: Sequence[str]) -> list[str]:
+        """Returns the hash of each file's content in hex digits, read by the engine."""
+        return self._find(paths, self._engine.hash_files)
+
+    def get(self, path: str) -> str:
+        """Returns the hash of one file, read by this process."""
+        return self._find([path], lambda paths: map(hash_file, paths))[0]
+
+    def _find(
+        self, paths: Sequence[str], hash_files: Callable[[Sequence[str]], Iterable[str]]
+    ) -> list[str]:
+        states = {path: [*self._engine.state(path)] for path in paths}
+        known = lambda path: self._known.get(_absolute(path), [])
+        missing = [path for path in states if known(path)[:2] != states[path]]
+        for path, found in zip(missing, hash_files(missing) if missing else ()):
+            self._known[_absolute(path)] = [*states[path], found]
+            write_json(self._path, self._known)
+        self.used |= {path: known(path)[2] for path in states}
+        return [self.used[path] for path in paths]
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)

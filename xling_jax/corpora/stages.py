@@ -1,0 +1,168 @@
+"""Stages of preparation: a directory each, made once from what it is made from.
+
+A stage is done if its record, a JSON file in its directory that is written last, holds the stage's
+key: the fingerprint of everything that its content depends on. Equal keys mean equal bytes. Options
+that a version added count only where they are not as by default, so that what was made before keeps
+its key.
+"""
+
+import dataclasses
+import glob
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from xling_jax.corpora.held_out import HeldOutText
+from xling_jax.corpora.options import Preparation
+from xling_jax.corpora.readers.base import Reader
+from xling_jax.files.hashes import fingerprint
+from xling_jax.files.whole import (
+    naming_errors,
+    read_json,
+    remove_temporary,
+    rename_directory,
+    whole_directory,
+    write_json,
+)
+from xling_jax.text.vocabularies import Vocabulary
+
+# Part of every key: raise it when files or rules change their meaning.
+FORMAT_VERSION = 1
+TEXT_FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A directory that is whole or missing.
+
+    Args:
+        directory: where it is when it is done.
+        key: fingerprint of what it is made from.
+        record: name of the JSON file that says what it is, its key among the rest.
+        key_name: of the key in the record; a directory that is named by its key needs none.
+    """
+
+    directory: Path
+    key: str
+    record: str
+    key_name: str = "fingerprint"
+
+    def read(self) -> dict[str, Any] | None:
+        """The record; None if the stage is not done."""
+        record = read_json(self.directory / self.record)
+        is_done = record and self.key in (record.get(self.key_name), self.directory.name)
+        return record if is_done else None
+
+    def make(self, fill: Callable[[Path], Mapping[str, Any]]) -> dict[str, Any]:
+        """Makes the stage unless it is done: `fill` writes a directory and returns the record."""
+        if (record := self.read()) is None:
+            with whole_directory(self.directory) as temporary, naming_errors(self.directory):
+                record = {self.key_name: self.key, **fill(temporary)}
+                write_json(temporary / self.record, record)
+        return record
+
+    @property
+    def unfinished(self) -> Path:
+        """The hidden directory of a stage that is made in steps; an interruption leaves it."""
+        return self.directory.with_name(f".{self.directory.name}.{self.key}.partial")
+
+    def begin(self) -> Path:
+        """Makes the hidden directory, and removes those of the same stage with other keys."""
+        siblings = f".{glob.escape(self.directory.name)}.*.partial"
+        for path in self.directory.parent.glob(siblings):
+            if path != self.unfinished:
+                shutil.rmtree(path, ignore_errors=True)
+        self.unfinished.mkdir(parents=True, exist_ok=True)
+        return self.unfinished
+
+    def finish(self, record: Mapping[str, Any]) -> None:
+        """Writes the record and gives the hidden directory its name."""
+        write_json(self.unfinished / self.record, {self.key_name: self.key, **record})
+        remove_temporary(self.unfinished)
+        rename_directory(self.unfinished, self.directory)
+
+
+def text_key(
+    preparation: Preparation,
+    spec: str,
+    reader: Reader,
+    files: Sequence[tuple[str, str]],
+    held_out: Iterable[HeldOutText],
+) -> str:
+    """The key of the cleaned text of a corpus.
+
+    Args:
+        preparation: what to make and how.
+        spec: the corpus as the config names it.
+        reader: of the corpus.
+        files: name and hash of each file; none for a dataset, which its name defines.
+        held_out: what its rows may not repeat.
+    """
+    rules = {"min_words": 1} | dataclasses.asdict(preparation.cleaning)
+    # The text does not depend on these.
+    del rules["max_tokens_per_sentence"], rules["drop_duplicates"]
+    # Files of `data.exclude` count as often as they are named, others once and if not among them.
+    held_out = list(held_out)
+    excluded = [text.key for text in held_out if text.excluded]
+    others = {text.key for text in held_out} - {*excluded}
+    corpus = [reader.kind, spec.partition("?")[2], list(files)] if files else [spec]
+    if files and reader.limit:
+        corpus.append(reader.limit)
+    return fingerprint(
+        {
+            "format": [FORMAT_VERSION, TEXT_FORMAT_VERSION],
+            "pairs": preparation.pairs,
+            "cleaning": rules,
+            "exclude": sorted([*excluded, *others]),
+            "corpus": corpus,
+        }
+    )
+
+
+def vocab_facts(
+    preparation: Preparation, text_keys: Sequence[str], given: Vocabulary | None
+) -> dict[str, Any]:
+    """What a vocabulary is made from: given, or trained on text; a part of `vocab.json`."""
+    vocab = preparation.vocab
+    moses = {"moses": True} if vocab.moses else {}
+    facts = {"layout": preparation.layout, "lowercase": vocab.lowercase, **moses}
+    if given:
+        return facts | {"model": given.fingerprint}
+    options = dataclasses.asdict(vocab)
+    del options["moses"]
+    facts |= {"settings": options, "text": list(text_keys), "seed": preparation.seed}
+    return facts | _which_rows(preparation)
+
+
+def vocab_key(facts: Mapping[str, Any]) -> str:
+    """The key of a vocabulary made from `vocab_facts`."""
+    return fingerprint({"format": FORMAT_VERSION, **facts})
+
+
+def pair_key(preparation: Preparation, text_keys: Sequence[str], vocab: str) -> str:
+    """The key of the tokens of a pair.
+
+    Args:
+        preparation: what to make and how.
+        text_keys: of the corpora that have the pair, in the order of the config.
+        vocab: fingerprint of the vocabulary.
+    """
+    return fingerprint(
+        {
+            "format": FORMAT_VERSION,
+            "text": list(text_keys),
+            "vocab": vocab,
+            "max_tokens": preparation.cleaning.max_tokens_per_sentence,
+            **_which_rows(preparation),
+        }
+    )
+
+
+def _which_rows(preparation: Preparation) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if not preparation.cleaning.drop_duplicates:
+        facts["duplicates"] = "kept"
+    if preparation.validation_pairs:
+        facts["validation_pairs"] = preparation.validation_pairs
+    return facts

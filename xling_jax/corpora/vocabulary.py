@@ -1,0 +1,180 @@
+"""The vocabulary of a workdir: a given one, or one trained on a sample of its text.
+
+DIR/vocab/sentencepiece.model   a SentencePiece model; or
+DIR/vocab/tokenizer/            the files of the vocabulary of a published encoder
+DIR/vocab/vocab.json            what it was made from
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xling_jax.corpora.options import Preparation
+from xling_jax.corpora.pair_text import PairText, SelectedRows
+from xling_jax.corpora.stages import Stage, vocab_facts, vocab_key
+from xling_jax.files.whole import read_json
+from xling_jax.text.vocab import Vocab, check_layout, train_vocab
+from xling_jax.text.vocabularies import (
+    Vocabulary,
+    read_model_vocab,
+    read_vocab,
+    record,
+    write_vocab,
+)
+
+# Of a vocabulary that is not a SentencePiece model: one of its files is a `vocab.json`.
+_OTHER_VOCAB = "tokenizer"
+
+# pair -> the rows of each corpus that are trained on, [rows] bool.
+RowsOf = Callable[[str], Sequence[np.ndarray]]
+
+_logger = logging.getLogger(__name__)
+
+
+def prepared_vocab(workdir: str | os.PathLike[str], *, lowercase: bool, moses: bool) -> Vocabulary:
+    """Returns the vocabulary of a workdir.
+
+    Args:
+        workdir: directory of the run.
+        lowercase: of its config, for a SentencePiece model; others record their own options.
+        moses: likewise.
+
+    Raises:
+        ValueError: if a file is missing or broken.
+        OSError: if one cannot be read.
+    """
+    directory = Path(workdir) / "vocab"
+    if own := (read_json(directory / "vocab.json") or {}).get("preprocessing"):
+        return read_vocab(directory / _OTHER_VOCAB, own)
+    return Vocab(directory / "sentencepiece.model", lowercase=lowercase, moses=moses)
+
+
+def given_vocab(preparation: Preparation, local: Callable[[str], str]) -> Vocabulary | None:
+    """Reads the vocabulary that `vocab.model` names; None if it names none.
+
+    Raises:
+        ValueError: if it is broken, or does not have the layout's special tokens.
+        OSError: if a file cannot be read.
+    """
+    options = preparation.vocab
+    if not options.model:
+        return None
+    path = Path(local(options.model))
+    if path.is_dir():
+        return read_model_vocab(path)
+    vocab = Vocab(path, lowercase=options.lowercase, moses=options.moses)
+    check_layout(vocab, preparation.layout, options.model)
+    return vocab
+
+
+def make_vocab(
+    preparation: Preparation,
+    workdir: Path,
+    text_keys: Sequence[str],
+    given: Vocabulary | None,
+    sentences: Callable[[], Iterable[str]],
+) -> Vocabulary:
+    """Returns the finished vocabulary of a workdir, or makes it.
+
+    Args:
+        preparation: what to make and how.
+        workdir: directory of the run.
+        text_keys: of the corpora that it is trained on.
+        given: see `given_vocab`.
+        sentences: gives those to train on; called only when needed.
+
+    Raises:
+        ValueError: as `train_vocab`.
+        OSError: naming a path, if writing fails.
+    """
+    options, facts = preparation.vocab, vocab_facts(preparation, text_keys, given)
+    stage = Stage(workdir / "vocab", vocab_key(facts), "vocab.json", "stage")
+    if made := stage.read():
+        # A file that is missing or damaged is made again.
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            vocab = prepared_vocab(workdir, lowercase=options.lowercase, moses=options.moses)
+            if vocab.fingerprint == made.get("fingerprint"):
+                return vocab
+    path = stage.directory / stage.record
+    if path.exists():
+        _logger.warning("%s: made with other options, or damaged; replaced", stage.directory)
+        path.unlink()
+    vocab = given or _train(preparation, sentences())
+
+    def save(directory: Path) -> Mapping[str, Any]:
+        made = {"fingerprint": vocab.fingerprint, "size": vocab.size, **facts}
+        if isinstance(vocab, Vocab):
+            vocab.save(directory / "sentencepiece.model")
+            return made
+        (directory / _OTHER_VOCAB).mkdir()
+        write_vocab(vocab, directory / _OTHER_VOCAB)
+        return made | {"preprocessing": record(vocab)}
+
+    stage.make(save)
+    return vocab
+
+
+def _train(preparation: Preparation, sentences: Iterable[str]) -> Vocab:
+    options = preparation.vocab
+    _logger.info(
+        "training a vocabulary of %d pieces; a minute or two for a million sentences", options.size
+    )
+    return train_vocab(
+        sentences,
+        size=options.size,
+        layout=preparation.layout,
+        model_type=options.model_type,
+        character_coverage=options.character_coverage,
+        lowercase=options.lowercase,
+        moses=options.moses,
+        seed=preparation.seed,
+    )
+
+
+def sample_rows(
+    preparation: Preparation, texts: Sequence[PairText], rows_of: RowsOf, sentences: int
+) -> Iterator[SelectedRows]:
+    """Draws rows with the seed from all rows to train on, about so many sentences on both sides.
+
+    A sentence that occurs in several pairs may be drawn several times, as for the published
+    vocabularies, which were trained on the concatenation of all pair files.
+    """
+    totals = {pair: sum(int(mask.sum()) for mask in rows_of(pair)) for pair in preparation.pairs}
+    for pair in totals:
+        drawn, start = draw_rows(preparation, totals, sentences, pair), 0
+        for text, mask in zip(texts, rows_of(pair), strict=True):
+            chosen = np.zeros_like(mask)
+            end = start + int(mask.sum())
+            chosen[mask], start = drawn[start:end], end
+            for member in text.members(pair):
+                if chosen[member.rows].any():
+                    yield member.select(chosen)
+
+
+def draw_rows(
+    preparation: Preparation, totals: Mapping[str, int], sentences: int, pair: str
+) -> np.ndarray:
+    """Draws rows of a pair for about so many sentences of all pairs, with the seed.
+
+    Args:
+        preparation: what to make and how.
+        totals: pair -> rows to train on.
+        sentences: twice the number of rows of all pairs.
+        pair: one of `totals`.
+
+    Returns:
+        [rows] bool.
+    """
+    exponent = preparation.vocab.sampling_exponent
+    weights = {name: n**exponent for name, n in totals.items() if n}
+    rows = sentences / 2 / max(1, sum(weights.values()))
+    rng = np.random.default_rng([preparation.seed, preparation.pairs.index(pair)])
+    chosen = np.zeros(totals[pair], bool)
+    wanted = min(totals[pair], round(rows * weights.get(pair, 0)))
+    chosen[rng.choice(totals[pair], wanted, replace=False)] = True
+    return chosen
