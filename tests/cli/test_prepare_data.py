@@ -35,7 +35,7 @@ def test_prints_what_was_used_and_dropped(corpus, tmp_path, capsys):
     "word, message",
     [
         ("--config.data.pairs=('de-xx',)", "unknown language 'xx'; known: de, en"),
-        ("--config.cleaning.max_words=0", "cleaning.min_words=1 must be from 1 to"),
+        ("--config.cleaning.max_words=0", "cleaning.max_words=0 and"),
         ("--config.vocab.sizes=3", "sizes"),
         ("--num-workers=0", "--num-workers must be at least 1; found 0"),
     ],

@@ -28,7 +28,6 @@ def reason_of(first: str, second: str, pair=("de", "en"), held_out=None, **rules
         ("1,5 (2)", "1.5 (2):", {"require_letters": False}, None),
         ("", "1.5 (2):", {}, "empty"),
         ("1,5 (2)", "", {}, "empty"),
-        ("Ja", "Yes sir", {"min_words": 2}, "too_short"),
         ("wort " * 100, "word " * 100, {}, None),
         ("wort " * 101, "word " * 101, {}, "too_long"),
         ("w" * 1000, "word", {}, None),
@@ -121,7 +120,7 @@ def test_held_out_text_in_any_language_drops_the_whole_row():
 @pytest.mark.parametrize("german, reason", [("Ja", "held_out"), ("", "empty")])
 def test_held_out_text_comes_before_all_reasons_but_empty(german, reason):
     held_out = {content_hash("Hello"): "dev"}
-    assert reason_of(german, "Hello", held_out=held_out, min_words=2) == reason
+    assert reason_of(german, "Hello", held_out=held_out, max_words=1) == reason
 
 
 def test_text_without_letters_and_digits_is_never_held_out(tmp_path):
@@ -215,7 +214,7 @@ def test_broken_held_out_line_is_named(tmp_path):
     [
         ({"max_word": 3}, "cleaning.max_word is not an option of CleaningRules; did you mean"),
         ({"max_words": "3"}, "cleaning.max_words='3' must be of type int"),
-        ({"min_words": 9, "max_words": 3}, "cleaning.min_words=9 must be from 1 to"),
+        ({"max_words": 0}, "cleaning.max_words=0 and .* must be at least 1"),
         ({"max_length_ratio": 0.5}, "cleaning.max_length_ratio=0.5 must be finite and at least 1"),
         ({"min_script_share": 2.0}, "cleaning.min_script_share=2.0 must be from 0"),
         ({"max_chars": 0}, "cleaning.max_chars=0 must be at least 1"),
@@ -235,5 +234,5 @@ def test_alphabet_only_needs_an_alphabet_for_each_language():
 
 def test_defaults_are_the_published_ones():
     rules = CleaningRules()
-    assert (rules.min_words, rules.max_words, rules.max_length_ratio) == (1, 100, 1.5)
+    assert (rules.max_words, rules.max_length_ratio) == (100, 1.5)
     assert len(set(REASONS)) == len(REASONS)

@@ -114,10 +114,8 @@ def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path
     assert before.fingerprint == after.fingerprint
 
 
-def difference(workdir, corpus, old=False, **changes):
+def difference(workdir, corpus, **changes):
     manifest = json.loads((workdir / "data/manifest.json").read_text("utf-8"))
-    if old:
-        del manifest["held_out"]
     arguments = {k: v for k, v in settings(corpus, **changes).items() if k != "num_workers"}
     return held_out_difference(manifest, preparation(**arguments), hash_file, str)
 
@@ -135,8 +133,3 @@ def test_other_text_held_out_than_a_run_began_with_is_explained(corpus, tmp_path
     prepare(workdir=tmp_path / "n", **settings(corpus))
     message = difference(tmp_path / "n", corpus, exclude=(first,))
     assert message.endswith('hold_out_evaluation=False --config.data.exclude="()"')
-    # Version 0.2 held out what data.exclude named, and no evaluation.
-    prepare(workdir=tmp_path / "v", **settings(corpus, exclude=(first,)))
-    assert difference(tmp_path / "v", corpus, True, exclude=(first,), evaluation=(first,)) is None
-    message = difference(tmp_path / "v", corpus, True, exclude=(first,), evaluation=(second,))
-    assert "version 0.2" in message and f"{second} is held out now and was not" in message

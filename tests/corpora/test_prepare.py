@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from tests.corpora.small_corpus import preparation, prepare, settings, tree, write_corpus
-from xling_jax.corpora import pair_tokens
-from xling_jax.corpora import prepare as prepare_lib
-from xling_jax.corpora import specs as corpora
+from xling_jax.corpora import pair_tokens, vocabulary
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.prepare import load_prepared
+from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.text.vocab import Vocab
 
@@ -97,7 +96,7 @@ def test_rows_of_the_sample_are_drawn_by_the_exponent_and_the_seed():
     def draw(pair, **changes):
         given = settings("tsv:a.tsv", **changes) | {"vocab": {"sampling_exponent": 0.5}}
         given.pop("num_workers")
-        return prepare_lib.draw_rows(preparation(**given), totals, 60, pair)
+        return vocabulary.draw_rows(preparation(**given), totals, 60, pair)
 
     first, second = draw("de-en"), draw("en-fr")
     assert (first.sum(), second.sum()) == (10, 20)  # 30 rows in proportion to the roots, 10 and 20
@@ -109,7 +108,7 @@ def test_rows_of_the_sample_are_drawn_by_the_exponent_and_the_seed():
 
 def test_a_row_with_a_side_without_pieces_is_left_out():
     class Letters:
-        """A vocabulary and a member; dots have no pieces."""
+        """A vocabulary and the rows of a member; dots have no pieces."""
 
         rows = [("a", "b"), ("a", "."), (".", "b"), (".", ".")]
 
@@ -120,7 +119,7 @@ def test_a_row_with_a_side_without_pieces_is_left_out():
             return self.rows
 
     write = pair_tokens.ShardWriter(Letters(), 0)
-    assert write.rows(Letters(), np.ones(4, bool)) == [("a", "b")]
+    assert write.rows(Letters()) == [("a", "b")]
 
 
 def test_rows_are_counted_for_the_pairs_their_file_has(tmp_path):
@@ -233,8 +232,8 @@ def test_a_second_run_reads_and_writes_nothing(corpus, tmp_path, monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError("done already")
 
-    monkeypatch.setattr(corpora, "read_corpus", forbidden)
-    monkeypatch.setattr(prepare_lib, "train_vocab", forbidden)
+    monkeypatch.setattr(Reader, "rows", forbidden)
+    monkeypatch.setattr(vocabulary, "train_vocab", forbidden)
     monkeypatch.setattr(pair_tokens, "write_shard", forbidden)
     assert prepare(workdir=tmp_path / "w", **settings(corpus)) == first
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "w").rglob("*.npy")}
@@ -243,10 +242,9 @@ def test_a_second_run_reads_and_writes_nothing(corpus, tmp_path, monkeypatch):
 def test_an_added_corpus_alone_is_cleaned(corpus, tmp_path, monkeypatch):
     prepare(workdir=tmp_path / "w", **settings(corpus))
     added = write_corpus(tmp_path / "added.tsv", 50, ("en", "fr"), seed=1)
-    specs = []
-    read = corpora.read_corpus
+    specs, read = [], Reader.rows
     monkeypatch.setattr(
-        corpora, "read_corpus", lambda spec, codes: specs.append(spec) or read(spec, codes)
+        Reader, "rows", lambda self, codes: specs.append(self.name) or read(self, codes)
     )
     model = (tmp_path / "w/vocab/sentencepiece.model").read_bytes()
     prepared = prepare(workdir=tmp_path / "w", **settings(corpus, added))
@@ -367,13 +365,13 @@ def test_gzip_text_can_be_read_by_other_tools(corpus, tmp_path):
 
 def test_sample_of_the_vocabulary_has_the_size_asked_for(corpus, tmp_path, monkeypatch):
     sizes = []
-    train = prepare_lib.train_vocab
+    train = vocabulary.train_vocab
 
     def counted(sentences, **arguments):
         sentences = list(sentences)
         sizes.append(len(sentences))
         return train(sentences, **arguments)
 
-    monkeypatch.setattr(prepare_lib, "train_vocab", counted)
+    monkeypatch.setattr(vocabulary, "train_vocab", counted)
     prepare(workdir=tmp_path / "w", **settings(corpus))
     assert abs(sizes[0] - 300) <= 4

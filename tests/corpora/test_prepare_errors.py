@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.corpora.small_corpus import prepare, settings, write_corpus
-from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.prepare import load_prepared
 from xling_jax.corpora.shards import PairTokens
 
@@ -127,10 +126,3 @@ def test_full_disk_is_an_oserror_with_its_path_and_leaves_nothing_half(corpus, m
     assert not (workdir / "data/manifest.json").exists()
     for pair in (workdir / "data").glob("??-??"):
         assert len(PairTokens(pair)) == json.loads((pair / "pair.json").read_text())["rows"]
-
-
-def test_rows_to_keep_that_cannot_be_read_are_named(tmp_path):
-    (tmp_path / "keep.npy").write_bytes(b"cut")
-    shard = Shard(tmp_path, "de-en", 0, "corpus", (), tmp_path / "keep.npy")
-    with pytest.raises(ValueError, match=r"keep.npy: missing or damaged rows .*; run the same"):
-        ShardWriter(None, 0)(shard)

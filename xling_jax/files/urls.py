@@ -66,9 +66,9 @@ def fetch(url: str, cache: Path, without: Collection[str] = ()) -> Path:
     return copy / url[len(top) + 1 :]
 
 
-def get(url: str, path: Path) -> None:
-    """Copies a file, or the files below a directory, if there are any."""
-    _get(url, path, _list(url, url))
+def get(url: str, path: Path, without: Collection[str] = ()) -> None:
+    """Copies a file, or the files below a directory but for some names in it, if there are any."""
+    _get(url, path, [name for name in _list(url, url) if name.split("/")[0] not in without])
 
 
 def put(path: Path, url: str, without: Collection[str] = ()) -> None:

@@ -214,4 +214,4 @@ class Workdir:
             if read_json(self.path / self._MANIFEST) != self._manifest():
                 for name in ("vocab", "data"):
                     with whole_directory(self.path / name) as copy:
-                        urls.get(f"{self._url}/{name}", copy)
+                        urls.get(f"{self._url}/{name}", copy, self._KEPT_HERE)

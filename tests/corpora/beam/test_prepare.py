@@ -16,15 +16,16 @@ import pytest
 from tests.cli.corpora_for_cli import arguments
 from tests.corpora.small_corpus import WORDS, preparation, prepare, tree, write_corpus
 from xling_jax.cli.main import main
-from xling_jax.corpora import pair_text
-from xling_jax.corpora.beam import parts, tokens
+from xling_jax.corpora import pair_text, pair_tokens
+from xling_jax.corpora.beam import engine
 from xling_jax.corpora.beam import prepare as beam_prepare
 from xling_jax.corpora.beam.runner import BeamRunner
 from xling_jax.corpora.shards import PairTokens
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
-)
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"),
+    pytest.mark.usefixtures("small_chunks"),
+]
 _ROOT = Path(__file__).parents[3]
 
 
@@ -61,13 +62,6 @@ def direct() -> BeamRunner:
 
 
 @pytest.fixture
-def small(small_chunks, monkeypatch):
-    """Small files have several parts as well."""
-    monkeypatch.setattr(parts, "PART_BYTES", 2000)
-    monkeypatch.setattr(parts, "_BLOCK_BYTES", 300)
-
-
-@pytest.fixture
 def corpora(tmp_path) -> tuple[str, ...]:
     """Two corpora with duplicates, broken rows and text that is held out."""
     first = write_corpus(tmp_path / "first.tsv", 300)
@@ -83,7 +77,7 @@ def corpora(tmp_path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("options", [(), ("--direct_runner_bundle_repeat=2",)])
-def test_bytes_are_those_of_one_machine(corpora, tmp_path, small, options):
+def test_bytes_are_those_of_one_machine(corpora, tmp_path, options):
     """Also where the runner does each piece of work three times."""
     rules = {
         "exclude": [str(tmp_path / "dev.txt")],
@@ -104,16 +98,14 @@ def test_bytes_are_those_of_one_machine(corpora, tmp_path, small, options):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"validation_pairs": 15},
         {"validation_pairs": 15, "cleaning": {"drop_duplicates": False}},
         {"cleaning": {"drop_duplicates": False}, "evaluation": "dev.txt"},
-        {"validation_corpora": ("third.tsv",)},
         {"validation_corpora": ("third.tsv",), "hold_out_validation": False},
         {"pairs": ("de-en", "en-en", "de-fr"), "vocab": {"size": 80, "sampling_exponent": 0.3}},
     ],
     ids=lambda changes: ",".join(changes),
 )
-def test_bytes_are_the_same_with_these_settings(corpora, tmp_path, small, direct, changes):
+def test_bytes_are_the_same_with_these_settings(corpora, tmp_path, direct, changes):
     write_corpus(tmp_path / "third.tsv", 130, seed=5)
     place = lambda value: f"{tmp_path}/{value}" if str(value).endswith((".tsv", ".txt")) else value
     changes = {
@@ -132,34 +124,7 @@ def test_bytes_are_the_same_with_these_settings(corpora, tmp_path, small, direct
     assert published(tmp_path / "beam") == published(tmp_path / "local")
 
 
-def test_translation_memories_are_read_file_by_file(tmp_path, small, direct):
-    """Plain and compressed ones, with units that repeat across files and one that is empty."""
-    rows = (tmp_path / "rows.tsv", tmp_path / "more.tsv")
-    for seed, path in enumerate(rows):
-        write_corpus(path, 150, seed=seed)
-    texts = [line.split("\t") for path in rows for line in path.read_text().splitlines()[1:]]
-    texts += [*texts[:20], ["", "", ""]]
-    for name, first in (("a.tmx", 0), ("b.tmx.gz", 150)):
-        units = "\n".join(
-            "<tu>"
-            + "".join(
-                f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>'
-                for code, text in zip(("de-DE", "en", "fr"), row)
-            )
-            + "</tu>"
-            for row in texts[first : first + 171]
-        )
-        open_file = gzip.open if name.endswith(".gz") else open
-        with open_file(tmp_path / name, "wt", encoding="utf-8") as file:
-            file.write(f'<tmx version="1.4"><header/><body>\n{units}\n</body></tmx>\n')
-    spec = f"tmx:{tmp_path}/*.tmx*"
-    local = prepare(workdir=tmp_path / "local", **settings(spec))
-    counts = prepare_on(direct, workdir=tmp_path / "beam", **settings(spec))
-    assert counts == local.counts and counts["corpora"][spec]["de-en"]["duplicate"] == 41
-    assert published(tmp_path / "beam") == published(tmp_path / "local")
-
-
-def test_a_vocabulary_may_be_given(corpora, tmp_path, small, direct):
+def test_a_vocabulary_may_be_given(corpora, tmp_path, direct):
     first = prepare(workdir=tmp_path / "first", **settings(*corpora))
     given = settings(*corpora, vocab={"model": str(first.vocab_path)})
     prepare(workdir=tmp_path / "local", **given)
@@ -190,78 +155,43 @@ def test_processes_of_the_command_write_the_same_bytes(tmp_path):
     assert len(PairTokens(tmp_path / "beam/data/de-en")) > 5000
 
 
-def test_what_is_finished_is_not_done_again(corpora, tmp_path, small, direct, monkeypatch):
+def test_what_is_finished_is_not_done_again(corpora, tmp_path, direct, monkeypatch):
     first = prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
-    run, times = BeamRunner.run, []
+    run, cleaned, times = BeamRunner.run, [], []
     monkeypatch.setattr(BeamRunner, "run", lambda *given: times.append(1) or run(*given))
+    clean = pair_text.ChunkCleaner.__call__
+    monkeypatch.setattr(
+        pair_text.ChunkCleaner,
+        "__call__",
+        lambda self, chunk: cleaned.append(len(chunk)) or clean(self, chunk),
+    )
     assert prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora)) == first
     assert not times
-    (tmp_path / "second.fr").write_text("un\n" * 149)  # a file that the corpus now has as well
-    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
-    assert len(times) == 1
+    # Processes of this machine find the same stages done.
+    assert prepare(workdir=tmp_path / "w", **settings(*corpora)).counts == first
+    assert not cleaned
     with open(tmp_path / "first.tsv", "a") as file:
         file.write("ein Haus\ta house\tune maison\n")
     prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
+    assert len(times) == 4  # files are hashed, one corpus is cleaned, text sampled and tokenized
+    assert sum(cleaned) == 302  # but the broken row, and the one of one language
     prepare(workdir=tmp_path / "local", **settings(*corpora))
-    assert len(times) == 2
     assert published(tmp_path / "w") == published(tmp_path / "local")
 
 
-def remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def test_what_is_missing_is_made_again(corpora, tmp_path, small, direct):
+@pytest.mark.parametrize("on_beam", [True, False])
+def test_what_is_missing_is_made_again(corpora, tmp_path, direct, on_beam):
     given = settings(*corpora, validation_pairs=9)
     counts = prepare_on(direct, workdir=tmp_path / "w", **given)
     made = published(tmp_path / "w")
-    for name in (
-        "vocab",
-        "vocab/sentencepiece.model",
-        "data/de-en",
-        "data/de-en/00000.json",
-        "data/validation",
-        "data/validation/en-fr/pair.json",
-    ):
-        remove(tmp_path / "w" / name)
-        assert prepare_on(direct, workdir=tmp_path / "w", **given) == counts
+    for name in ("vocab/sentencepiece.model", "data/de-en", "data/validation", "data/text"):
+        path = tmp_path / "w" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if on_beam:
+            assert prepare_on(direct, workdir=tmp_path / "w", **given) == counts
+        else:
+            assert prepare(workdir=tmp_path / "w", **given).counts == counts
         assert published(tmp_path / "w") == made, name
-
-
-def test_what_is_missing_is_made_again_on_one_machine(corpora, tmp_path, small, direct):
-    given = settings(*corpora, validation_pairs=9)
-    counts = prepare_on(direct, workdir=tmp_path / "beam", **given)
-    made = published(tmp_path / "beam")
-    for name in ("vocab/sentencepiece.model", "data/validation/de-en", "data/counts.json"):
-        shutil.copytree(tmp_path / "beam", tmp_path / "w")
-        remove(tmp_path / "w" / name)
-        assert prepare(workdir=tmp_path / "w", **given).counts == counts
-        assert published(tmp_path / "w") == made, name
-        remove(tmp_path / "w")
-
-
-def test_data_that_checkpoints_were_trained_on_are_kept(corpora, tmp_path, small, direct):
-    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
-    made = published(tmp_path / "w")
-    for name, changes in {
-        "cleaning.max_words was 100, now 6": {"cleaning": {"max_words": 6}},
-        "data.validation_pairs was 0, now 9": {"validation_pairs": 9},
-        "vocab.size was 80, now 90": {"vocab": {"size": 90, "sample_sentences": 300}},
-        "data.corpora has fewer": {"corpora": corpora[:1]},
-    }.items():
-        message = f"/w: its checkpoints were trained on other data: {name}"
-        with pytest.raises(ValueError, match=message):
-            prepare_on(direct, workdir=tmp_path / "w", keep=True, **settings(*corpora) | changes)
-        assert published(tmp_path / "w") == made
-    remove(tmp_path / "w/data/de-en")
-    (tmp_path / "first.tsv").touch()
-    prepare_on(direct, workdir=tmp_path / "w", keep=True, **settings(*corpora))
-    assert published(tmp_path / "w") == made
-    with open(tmp_path / "first.tsv", "a") as file:
-        file.write("ein Haus\ta house\tune maison\n")
-    with pytest.raises(ValueError, match=f"the text of {corpora[0]} has changed"):
-        prepare_on(direct, workdir=tmp_path / "w", keep=True, **settings(*corpora))
-    assert published(tmp_path / "w") == made
 
 
 def test_the_command_keeps_them(corpora, tmp_path, capsys):
@@ -299,27 +229,7 @@ def test_what_stops_a_step_is_one_line(
     assert not [record for record in caplog.records if record.name.startswith("apache_beam")]
 
 
-def test_the_data_are_complete_for_training_on_one_machine(
-    corpora, tmp_path, small, direct, monkeypatch
-):
-    prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
-    made = published(tmp_path / "w")
-
-    def clean(*_):
-        raise AssertionError("cleaned again")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pair_text.ChunkCleaner, "__call__", clean)
-        prepare(workdir=tmp_path / "w", **settings(*corpora), num_workers=1)
-        assert published(tmp_path / "w") == made
-    # What has changed is noticed.
-    write_corpus(tmp_path / "first.tsv", 250, seed=1)
-    prepare(workdir=tmp_path / "w", **settings(*corpora))
-    prepare(workdir=tmp_path / "local", **settings(*corpora))
-    assert published(tmp_path / "w") == published(tmp_path / "local") != made
-
-
-def test_data_of_other_settings_are_replaced(corpora, tmp_path, small, direct):
+def test_data_of_other_settings_are_replaced(corpora, tmp_path, direct):
     prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora, validation_pairs=9))
     changes = {"pairs": ("de-fr", "de-en"), "vocab": {"size": 90}, "cleaning": {"max_words": 6}}
     prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora, **changes))
@@ -330,9 +240,7 @@ def test_data_of_other_settings_are_replaced(corpora, tmp_path, small, direct):
     assert not (tmp_path / "w/data/en-fr").exists()
 
 
-def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(
-    corpora, tmp_path, direct, small, monkeypatch
-):
+def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(corpora, tmp_path, direct, monkeypatch):
     broken = write_corpus(tmp_path / "broken.tsv", 100, seed=1)
     text = (tmp_path / "broken.tsv").read_text()
     (tmp_path / "broken.tsv").write_text(text + "one cell\n")
@@ -361,8 +269,6 @@ def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(
     "changes",
     [
         {"corpora": ("tsv:no.tsv",)},
-        {"corpora": ("tsv:empty.tsv",)},
-        {"corpora": ("tsv:blank.tsv",)},
         {"corpora": ("tsv:same.tsv",)},
         {"corpora": ("moses:unequal",)},
         {"pairs": ("de-fr",), "corpora": ("moses:second",)},
@@ -372,11 +278,9 @@ def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(
     ids=lambda changes: ",".join(map(str, changes.values())),
 )
 def test_what_cannot_be_prepared_is_told_as_on_one_machine(
-    corpora, tmp_path, direct, small, monkeypatch, changes
+    corpora, tmp_path, direct, monkeypatch, changes
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty.tsv").write_text("")
-    (tmp_path / "blank.tsv").write_text("de\ten\n" + "\t\n" * 900)
     (tmp_path / "same.tsv").write_text("de\ten\n" + "OK\tOK\n" * 900)
     (tmp_path / "unequal.de").write_text("a b c\n" * 900)
     (tmp_path / "unequal.en").write_text("a b c\n" * 901)
@@ -398,18 +302,18 @@ def test_a_teacher_which_needs_the_text_on_one_machine_is_refused(tmp_path, dire
 
 
 def test_a_failed_worker_is_one_line_and_finished_work_is_kept(
-    corpora, tmp_path, direct, small, monkeypatch
+    corpora, tmp_path, direct, monkeypatch
 ):
     written, cleaned = [], []
-    write, full_from = tokens.ShardWriter.__call__, [3]
+    write, full_from = pair_tokens.ShardWriter.__call__, [3]
 
     def write_until_the_disk_is_full(self, shard):
         if len(written) == full_from[0]:
             raise OSError(28, "No space left on device", "/mnt/00000")
         written.append((shard.pair, shard.number))
-        write(self, shard)
+        return write(self, shard)
 
-    monkeypatch.setattr(tokens.ShardWriter, "__call__", write_until_the_disk_is_full)
+    monkeypatch.setattr(pair_tokens.ShardWriter, "__call__", write_until_the_disk_is_full)
     with pytest.raises(OSError, match="^/mnt/00000: No space left on device$"):
         prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
     assert len(written) == 3
@@ -426,15 +330,13 @@ def test_a_failed_worker_is_one_line_and_finished_work_is_kept(
     assert published(tmp_path / "w") == published(tmp_path / "local")
 
 
-def test_results_that_only_the_workers_see_are_an_error(
-    corpora, tmp_path, direct, small, monkeypatch
-):
-    monkeypatch.setattr(tokens, "conclude", lambda *_: [])
+def test_results_that_only_the_workers_see_are_an_error(corpora, tmp_path, direct, monkeypatch):
+    monkeypatch.setattr(engine, "_gather", lambda *_: [])
     with pytest.raises(FileNotFoundError, match="give --workdir a URL, or mount it"):
         prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
 
 
-def test_a_dataset_that_beam_makes_is_made_by_the_runner(tmp_path, monkeypatch, small):
+def test_a_dataset_that_beam_makes_is_made_by_the_runner(tmp_path, monkeypatch):
     beam = pytest.importorskip("apache_beam")
     tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -465,7 +367,7 @@ def test_a_dataset_that_beam_makes_is_made_by_the_runner(tmp_path, monkeypatch, 
     monkeypatch.setattr(beam.Pipeline, "run", note)
     counts = prepare_on(runner, workdir=tmp_path / "w", **settings(spec, pairs=("de-en",)))
     assert counts["pairs"]["de-en"]["rows"] == 60
-    assert names == ["sentences"] * 2  # The dataset, and all of preparation.
+    assert names == ["sentences"] * 4  # the dataset, its text, the sample, the tokens
 
 
 def _make_example(number):

@@ -106,7 +106,9 @@ def test_what_is_not_downloaded_is_told_in_one_line_for_all_corpora(tmp_path, no
         "web-language-models/paracrawl/release5/en-fr.bicleaner07.txt.gz ("
     ) in str(error.value)
     assert "\n" not in str(error.value) and not no_download
-    check_downloaded([f"tfds:europarl_v7/de-en?data_dir={tmp_path}", "tsv:nowhere.tsv"])
+    check_downloaded(
+        map(open_corpus, [f"tfds:europarl_v7/de-en?data_dir={tmp_path}", "tsv:nowhere.tsv"])
+    )
 
 
 def test_para_crawl_5_keeps_lines_of_two_texts(tmp_path, no_download):
@@ -120,7 +122,7 @@ def test_para_crawl_5_keeps_lines_of_two_texts(tmp_path, no_download):
 def test_prepared_dataset_is_not_prepared_again(europarl, no_download):
     first = _read("europarl_v7/de-en", ("en", "de"), europarl)
     shutil.rmtree(europarl / "downloads")
-    check_downloaded([f"tfds:europarl_v7/de-en?data_dir={europarl}"])
+    check_downloaded([open_corpus(f"tfds:europarl_v7/de-en?data_dir={europarl}")])
     assert _read("europarl_v7/de-en", ("en", "de"), europarl) == first
 
 
