@@ -128,8 +128,7 @@ def prepare(
             has, or data to keep.
         OSError: from reading or writing, with the path.
     """
-    if not preparation.corpora:
-        raise OptionError("data.corpora must be a list with at least one; found ()")
+    check_corpora(preparation)
     workdir = Path(workdir)
     data = workdir / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -142,6 +141,12 @@ def prepare(
         if keep:
             running.check_kept()
         return running.prepare()
+
+
+def check_corpora(preparation: Preparation) -> None:
+    """Raises `OptionError` if there is nothing to prepare."""
+    if not preparation.corpora:
+        raise OptionError("data.corpora must be a list with at least one; found ()")
 
 
 def load_prepared(
