@@ -258,6 +258,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_found_by_its_check_sum(tmp_path):
     assert "is damaged: check sum of " in refused("laser", tmp_path, files)
 
 
+@pytest.mark.exhaustive
 def test_shards_outside_the_directory_are_refused(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")

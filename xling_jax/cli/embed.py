@@ -261,4 +261,4 @@ def _join(args: argparse.Namespace) -> None:
 def _quantizer_of(path: str, rows: np.ndarray | QuantizedRows) -> Quantizer:
     if isinstance(rows, QuantizedRows):
         return read_quantizer(path)
-    return Quantizer(np.load(path, mmap_mode="r").dtype.name, rows.shape[1])
+    return Quantizer(np.load(path, mmap_mode="r", allow_pickle=False).dtype.name, rows.shape[1])
