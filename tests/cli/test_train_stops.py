@@ -1,20 +1,24 @@
-"""`xling train` and `prepare` with Ctrl-C, started twice, on a full disk: one line each."""
+"""`xling train` and `prepare` stopped, killed, started twice, on a full disk: one line each."""
 
 import functools
+import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import xling_jax
 from tests.cli import processes_for_cli as processes
 from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
-from tests.train.processes import wait_for
+from tests.train.processes import metrics_without_timing, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -24,24 +28,8 @@ def corpus(tmp_path_factory):
     return f"tsv:{write_tsv(tmp_path_factory.mktemp('corpus') / 'corpus.tsv')}"
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    """Directory of compiled programs, which all runs share."""
-    return str(tmp_path_factory.mktemp("programs"))
-
-
-def prepared(number, programs, change=None):
-    import jax
-
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = programs
-    jax.config.update("jax_compilation_cache_dir", programs)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    if change:
-        change()
-
-
 @pytest.fixture
-def start(corpus, programs, tmp_path):
+def start(corpus, tmp_path):
     """Starts training in `w`; gives the process, and a function that returns what it has said."""
     count = 0
 
@@ -51,15 +39,66 @@ def start(corpus, programs, tmp_path):
         logs = tmp_path / f"logs{count}"
         given = f"--config.train.total_steps={steps}", "--config.train.log_every_steps=1"
         words = arguments(command, corpus, tmp_path / "w", *given)
-        setup = functools.partial(prepared, programs=programs, change=change)
+        setup = functools.partial(_change, change=change)
         (process,) = processes.start(logs, 1, words, setup)
         return process, lambda: processes.said(logs)
 
     return start
 
 
+def _change(number, change):
+    if change:
+        change()
+
+
 def ended(process, timeout_s=200):
     return processes.finish([process], timeout_s)[0]
+
+
+def newest(workdir: Path) -> int:
+    steps = (workdir / "checkpoints").glob("[0-9]*[0-9]")
+    return max((int(path.name) for path in steps), default=0)
+
+
+def test_stopped_and_killed_the_same_command_gives_the_same_encoder(corpus, tmp_path):
+    """As a user starts it: a process of its own, which keeps its programs in the workdir."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    del environment["JAX_COMPILATION_CACHE_DIR"]
+
+    def start(workdir: Path) -> subprocess.Popen:
+        words = arguments("train", corpus, workdir, "--config.train.total_steps=40")
+        return subprocess.Popen(
+            [sys.executable, "-m", "xling_jax.cli.main", *words],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    finished, workdir = tmp_path / "finished", tmp_path / "w"
+    process = start(finished)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    shutil.copytree(finished / "xla_cache", workdir / "xla_cache")  # compiled once
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        process = start(workdir)
+        before = newest(workdir)
+        assert wait_for(lambda before=before: newest(workdir) > before, 120)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+        if number == signal.SIGTERM:
+            assert process.returncode == 143, errors
+            assert "the same command continues" in errors
+            assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in errors.splitlines()), errors
+    process = start(workdir)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0 and "resuming from checkpoint" in errors, errors
+    assert any((workdir / "tensorboard").iterdir())
+    encoder = "encoder/encoder.safetensors"
+    assert (workdir / encoder).read_bytes() == (finished / encoder).read_bytes()
+    assert metrics_without_timing(workdir) == metrics_without_timing(finished)
+    assert json.loads((workdir / "config.json").read_text())["train"]["total_steps"] == 40
+    vectors = xling_jax.load(str(workdir)).encode(["abcd efgh", ""])
+    assert vectors.shape == (2, 16) and np.isfinite(vectors).all()
 
 
 def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_command_continues(start, tmp_path):
@@ -76,7 +115,7 @@ def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_command_continues(st
     assert "interrupted: saving after this step; Ctrl-C again leaves at once" in said()
     assert "checkpoint saved; the same command continues" in said()
     assert "Traceback" not in said() and not (tmp_path / "w" / "run.lock").exists()
-    step = max(int(path.name) for path in (tmp_path / "w/checkpoints").glob("[0-9]*"))
+    step = newest(tmp_path / "w")
 
     killed, said = start(100_000)
     assert wait_for(lambda: f"step {step + 3} loss" in said(), 300), said()
@@ -120,7 +159,7 @@ def test_ctrl_c_while_preparing_is_one_line(start):
     assert said() == "cleaning now\nxling train: interrupted; the same command continues\n"
 
 
-def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(start, corpus, programs, tmp_path):
+def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(start, corpus, tmp_path):
     """As a user starts it: what libraries say at the end of the process counts, too."""
     process, said = start(2)
     assert ended(process) == 0, said()
@@ -132,7 +171,7 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(start, corpus, 
     words = arguments("train", corpus, workdir, "--config.train.total_steps=6")
     finished = subprocess.run(
         [sys.executable, "-m", "xling_jax.cli.main", *words],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_COMPILATION_CACHE_DIR": programs},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         preexec_fn=limit,
         capture_output=True,
         text=True,
