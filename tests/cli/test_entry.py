@@ -1,4 +1,4 @@
-"""The console script: it starts computing commands anew with large memory pages, and how it ends."""
+"""The console script: computing commands start anew with large memory pages; how it ends."""
 
 import os
 import subprocess
