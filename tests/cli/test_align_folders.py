@@ -13,7 +13,6 @@ import pytest
 
 from tests.docs.pages import ROOT
 from xling_jax.align.translations import Translation
-from xling_jax.cli import align_sentences
 from xling_jax.cli.main import main
 from xling_jax.corpora.readers.tmx import TmxReader
 
@@ -77,18 +76,16 @@ def test_one_command_writes_a_translation_memory(folders, caplog):
     assert props["x-source-document"] == "0" and float(props["x-cost"]) < 0.7
 
 
-def test_documents_without_sentences_to_align_are_left_out(folders, caplog, monkeypatch):
+def test_documents_without_sentences_to_align_are_left_out(folders, caplog):
     (folders / "de/alone.txt").write_text("Der Vulkan ist seit 1902 erloschen. Niemand weiß warum.")
     (folders / "en/alone.txt").write_text(
         "Click on Save to keep your settings. Restart the server."
     )
     with caplog.at_level("INFO"):
         assert align() == 0
-        monkeypatch.setattr(align_sentences, "_MAX_DOCUMENT_COST", 10)
-        assert align(output="all.tmx") == 0
     assert not any("Vulkan" in source for source, _ in units())
     assert "1 document pair left out, with a cost above 0.6" in caplog.text
-    assert f"{len(DOCUMENTS) + 1} document pairs; " in caplog.text  # of the second run
+    assert f"{len(DOCUMENTS)} document pairs; " in caplog.text
 
 
 def test_folders_are_documents_without_sentences_too(folders):
@@ -181,6 +178,7 @@ def test_an_empty_folder_is_refused(folders, capsys):
     assert "fr: must hold text files, one document each; found none" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_killed_command_leaves_no_half_file(folders):
     program = (
         "import os, signal\n"

@@ -115,7 +115,7 @@ def test_an_aligner_fits_estimators_with_its_options():
     sides = [Documents(code, code) for code in ("de", "en")]
     estimators = DocumentAligner(debias=2, **options).fit(sides, vectors)
     for lawdr, array in zip(estimators, vectors, strict=True):
-        assert lawdr.settings == Lawdr(rank=2, **options).settings
+        assert lawdr.options == Lawdr(rank=2, **options).options
         expected = Lawdr(rank=2, **options).fit(array).transform(array, [0, 50, 200])
         np.testing.assert_array_equal(lawdr.transform(array, [0, 50, 200]), expected)
 

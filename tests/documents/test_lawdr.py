@@ -124,7 +124,7 @@ def test_saved_and_loaded_gives_the_same_bits(tmp_path, settings):
     lawdr = Lawdr(**settings).fit(vectors)
     lawdr.save(tmp_path / "en.lawdr")
     loaded = Lawdr.load(tmp_path / "en.lawdr")
-    assert loaded.settings == lawdr.settings and loaded.num_sentences == 200
+    assert loaded.options == lawdr.options and loaded.num_sentences == 200
     for given, cuts in ((vectors, offsets), (others, other_offsets)):
         np.testing.assert_array_equal(loaded.transform(given, cuts), lawdr.transform(given, cuts))
         np.testing.assert_array_equal(loaded.weights(given), lawdr.weights(given))

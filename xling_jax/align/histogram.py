@@ -14,7 +14,7 @@ import numpy as np
 # The density is looked at in steps of the range divided by this.
 _FINE_BINS = 512
 # Choice: this share of the scores at either end counts with the outermost bins if the range would
-# otherwise be several times as wide. A few ratio margins of some hundreds would leave one bin for
+# otherwise be several times as wide. A few ratio margins in the hundreds would leave one bin for
 # all others.
 _OUTSIDE, _TIMES_AS_WIDE = 5e-4, 3
 # Choice: how far the lower mode rises above the valley, in standard deviations of the density. Of
@@ -76,7 +76,7 @@ def score_histogram(scores: np.ndarray, num_bins: int = 20) -> ScoreHistogram:
         inside = scores
     low, high = inside[0], inside[-1]
     step = _round_step(low, high, num_bins)
-    first, last = _places(low, high, step)
+    first, last = _edges(low, high, step)
     edges = np.round(np.arange(first, last + 1) * step, _decimals(step))
     empty = ScoreHistogram(edges, np.zeros(last - first, np.int64), None)
     return ScoreHistogram(edges, empty.count(scores), _valley(inside))
@@ -98,22 +98,24 @@ def format_histogram(
         return ["no scores"]
     decimals = max(_decimals(edges[1] - edges[0]), 0)
     starts = [f"{edge:.{decimals}f}" for edge in edges[:-1]]
-    numbers = _column(counts) if right is None else _column(right)
+    labels = _column(counts) if right is None else _column(right)
     others = None if right is None else _column(counts - right)
-    taken = max(map(len, starts)) + len(numbers[0]) + 4 + (len(others[0]) + 2 if others else 0)
+    taken = max(map(len, starts)) + len(labels[0]) + 4 + (len(others[0]) + 2 if others else 0)
     longest = max(width - taken, _SHORTEST_BAR)
-    place = -1
+    of_valley = -1
     if histogram.valley is not None:
-        place = int(np.searchsorted(edges, histogram.valley, "right")) - 1
+        of_valley = int(np.searchsorted(edges, histogram.valley, "right")) - 1
     lines = []
     for index, count in enumerate(counts):
         num_right = count if right is None else right[index]
         length = math.ceil(longest * count / counts.max())
         marked = min(math.ceil(longest * num_right / counts.max()), length)
         bar = ("#" * marked + "-" * (length - marked)).ljust(longest)
-        line = f"{starts[index]:>{max(map(len, starts))}}  {bar}  {numbers[index]}"
+        line = f"{starts[index]:>{max(map(len, starts))}}  {bar}  {labels[index]}"
         line += f"  {others[index]}" if others else ""
-        lines.append(line + (f"  <- valley at {histogram.valley:.3f}" if index == place else ""))
+        lines.append(
+            line + (f"  <- valley at {histogram.valley:.3f}" if index == of_valley else "")
+        )
     return lines
 
 
@@ -130,7 +132,7 @@ def _round_step(low: float, high: float, num_bins: int) -> float:
         factor * 10.0**power for power in range(exponent, exponent + 3) for factor in (1, 2, 5)
     )
     for step in steps:
-        first, last = _places(low, high, step)
+        first, last = _edges(low, high, step)
         if last - first <= num_bins:
             break
     return step  # the widest, of 50 times the span and more, needs two bins
@@ -140,7 +142,7 @@ def _decimals(step: float) -> int:
     return -math.floor(math.log10(step) + 1e-6)
 
 
-def _places(low: float, high: float, step: float) -> tuple[int, int]:
+def _edges(low: float, high: float, step: float) -> tuple[int, int]:
     """The first and the last edge in steps; the highest score may lie on the last."""
     first = math.floor(low / step + 1e-9)
     return first, max(math.ceil(high / step - 1e-9), first + 1)
@@ -188,5 +190,5 @@ def _valley_at(scores: np.ndarray, bandwidth: float) -> float | None:
 
 
 def _column(counts: np.ndarray) -> list[str]:
-    numbers = [f"{int(count):,}" for count in counts]
-    return [number.rjust(max(map(len, numbers))) for number in numbers]
+    labels = [f"{int(count):,}" for count in counts]
+    return [label.rjust(max(map(len, labels))) for label in labels]

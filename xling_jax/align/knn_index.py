@@ -64,7 +64,7 @@ class IndexSpec:
         if name not in NAMES:
             return cls(name, parameters)
         factory, _, defaults = NAMES[name].partition(":")
-        # A query is compared with centroids and with the rows of some clusters: costs that balance.
+        # A query is compared with all centroids and the rows of a few clusters: costs that balance.
         centroids = min(6 * math.sqrt(rows), rows / _TRAINING_ROWS_PER_CENTROID)
         centroids = 2 ** max(0, round(math.log2(max(1, centroids))))
         parts = next(size for size in range(max(1, dim // 4), 0, -1) if dim % size == 0)
@@ -85,7 +85,7 @@ def import_faiss(purpose: str) -> Any:
     return import_extra("faiss", "faiss", purpose)
 
 
-def top_k(queries: AnyRows, keys: AnyRows, k: int, *, index: str, **settings: Any) -> Neighbors:
+def top_k(queries: AnyRows, keys: AnyRows, k: int, *, index: str, **options: Any) -> Neighbors:
     """Finds about the k best keys of every query; arguments as `knn.top_k`, already checked.
 
     Raises:
@@ -93,17 +93,17 @@ def top_k(queries: AnyRows, keys: AnyRows, k: int, *, index: str, **settings: An
         ValueError: if faiss does not know the index or its parameters.
     """
     if _is_small(index, queries, keys):
-        return knn_numpy.top_k(queries, keys, k, **settings)
-    return _Searcher(queries, keys, index, **settings).search(queries, keys, k)
+        return knn_numpy.top_k(queries, keys, k, **options)
+    return _Searcher(queries, keys, index, **options).search(queries, keys, k)
 
 
 def top_k_both_ways(
-    x: AnyRows, y: AnyRows, k: int, *, index: str, **settings: Any
+    x: AnyRows, y: AnyRows, k: int, *, index: str, **options: Any
 ) -> tuple[Neighbors, Neighbors]:
     """As `top_k` of x and y, and of y and x; centroids and codebooks are learned once."""
     if _is_small(index, x, y):
-        return knn_numpy.top_k_both_ways(x, y, k, **settings)
-    searcher = _Searcher(x, y, index, **settings)
+        return knn_numpy.top_k_both_ways(x, y, k, **options)
+    searcher = _Searcher(x, y, index, **options)
     return searcher.search(x, y, k), searcher.search(y, x, k)
 
 
@@ -140,7 +140,7 @@ class _Searcher:
             if not self._empty.is_trained:
                 self._train((x, y))
         except RuntimeError as error:
-            # Without the place in faiss's source.
+            # Without the line of faiss's source.
             reason = re.sub(r"^.*\.(cpp|h):\d+: ", "", str(error), flags=re.DOTALL)
             raise ValueError(
                 f"index={index!r}: faiss refuses it: {reason}; known names are "

@@ -29,7 +29,6 @@ Best = tuple[jax.Array, jax.Array]
 _AXIS = "keys"
 # Share of a device's free memory that is used, where it has memory of its own.
 _SHARE_OF_FREE = 0.5
-_MAX_TILE_ROWS = 4096
 _MAX_TILE_KEYS = 8192
 _MAX_ROWS = 4096
 # The entries of larger blocks could not be numbered by 32 bits.
@@ -112,13 +111,11 @@ class Blocks:
 
     Attributes:
         rows: queries per block.
-        tile_rows: queries per tile, a divisor of `rows`.
         keys: per device and block.
         tile_keys: keys per tile, a divisor of `keys`.
     """
 
     rows: int
-    tile_rows: int
     keys: int
     tile_keys: int
 
@@ -135,13 +132,10 @@ class Blocks:
         block_row = 8 * dim + 32 * k
         largest = max(1, int(min(budget / 2 / block_row, _MAX_BLOCK_ENTRIES // dim)))
         keys, tile_keys = _tiled(-(-m // devices), largest, _MAX_TILE_KEYS)
-        left = budget - keys * block_row
-        tile_row = _BYTES_PER_TILE_ENTRY * tile_keys
-        tile_rows = int(max(1, min(_MAX_TILE_ROWS, left // (tile_row + 1.5 * block_row))))
-        # Rows beyond a tile need no products of their own.
-        largest = max(tile_rows, int((left - tile_rows * tile_row) // (1.5 * block_row)))
-        rows, tile_rows = _tiled(max(n, 1), min(largest, _MAX_ROWS), tile_rows)
-        return cls(rows, tile_rows, keys, tile_keys)
+        per_row = _BYTES_PER_TILE_ENTRY * tile_keys + 1.5 * block_row
+        largest = int(max(1, min(_MAX_ROWS, (budget - keys * block_row) // per_row)))
+        rows, _ = _tiled(max(n, 1), largest, largest)
+        return cls(rows, keys, tile_keys)
 
 
 def _tiled(total: int, largest: int, largest_tile: int) -> tuple[int, int]:
@@ -257,47 +251,32 @@ def _device_search(
     first, end, row_first, row_end = limits
     first = first + lax.axis_index(axis) * blocks.keys
 
-    def search_keys(forward, numbered):
-        number, tile_keys, best = numbered
+    is_row = row_first + jnp.arange(blocks.rows) < row_end
+
+    def search_tile(forward, numbered):
+        number, tile, best = numbered
         tile_first = first + number * blocks.tile_keys
-
-        def search_rows(columns_best, numbered):
-            number, tile_rows, rows_best = numbered
-            rows_first = row_first + number * blocks.tile_rows
-            scores = _products(tile_rows, tile_keys)
-            is_row = rows_first + jnp.arange(blocks.tile_rows) < row_end
-            is_key = tile_first + jnp.arange(blocks.tile_keys) < end
-            scores = jnp.where(is_row[:, None] & is_key, scores, -jnp.inf)
-            rows_best = _merge(rows_best, _best(scores, ks[0], 1, tile_first), ks[0])
-            if backward is not None:
-                found = _best(scores, ks[-1], 0, rows_first)
-                columns_best = _merge(columns_best, found, ks[-1])
-            return columns_best, rows_best
-
-        columns_best = _nothing(blocks.tile_keys, ks[-1])
-        columns_best, forward = lax.scan(search_rows, columns_best, (row_tiles, rows, forward))
+        is_key = tile_first + jnp.arange(blocks.tile_keys) < end
+        scores = jnp.where(is_row[:, None] & is_key, _products(queries, tile), -jnp.inf)
+        forward = _merge(forward, _best(scores, ks[0], 1, tile_first), ks[0])
         if backward is not None:
-            best = _merge(best, columns_best, ks[-1])
+            best = _merge(best, _best(scores, ks[-1], 0, row_first), ks[-1])
         return forward, best
 
-    split_rows = lambda array: array.reshape(-1, blocks.tile_rows, *array.shape[1:])
-    split_keys = lambda array: array.reshape(-1, blocks.tile_keys, *array.shape[1:])
-    rows = split_rows(queries)
-    row_tiles = jnp.arange(len(rows), dtype=jnp.int32)
-    forward = jax.tree.map(split_rows, _nothing(blocks.rows, ks[0]))
-    tiles, backward_tiles = jax.tree.map(split_keys, (keys, backward))
-    key_tiles = jnp.arange(len(tiles), dtype=jnp.int32)
-    forward, backward_tiles = lax.scan(search_keys, forward, (key_tiles, tiles, backward_tiles))
-    joined = lambda array: array.reshape(-1, *array.shape[2:])
-    return jax.tree.map(joined, (forward, backward_tiles))
+    split = lambda array: array.reshape(-1, blocks.tile_keys, *array.shape[1:])
+    tiles, backward_tiles = jax.tree.map(split, (keys, backward))
+    numbers = jnp.arange(len(tiles), dtype=jnp.int32)
+    forward = _nothing(blocks.rows, ks[0])
+    forward, backward_tiles = lax.scan(search_tile, forward, (numbers, tiles, backward_tiles))
+    return forward, jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), backward_tiles)
 
 
 def _merge(best: Best, later: Best, k: int) -> Best:
     """The k best of two lists; `later` has higher indices, so that ties stay in order."""
     # lax.top_k takes the first of equals.
     scores, indices = (jnp.concatenate(both, axis=1) for both in zip(best, later))
-    scores, places = lax.top_k(scores, k)
-    return scores, jnp.take_along_axis(indices, places, axis=1)
+    scores, positions = lax.top_k(scores, k)
+    return scores, jnp.take_along_axis(indices, positions, axis=1)
 
 
 def _nothing(rows: int, k: int) -> Best:
@@ -322,13 +301,13 @@ def _best(scores: jax.Array, k: int, axis: int, first: jax.Array) -> Best:
     k = min(k, length)
     group = 2 ** round(math.log2(max(1, math.sqrt(length / k))))
     if group == 1 or length % group or k >= length // group:
-        values, places = lax.top_k(scores if axis else scores.T, k)
-        return values, first + places.astype(jnp.int32)
+        values, positions = lax.top_k(scores if axis else scores.T, k)
+        return values, first + positions.astype(jnp.int32)
     shape = (width, -1, group) if axis else (-1, group, width)
     maxima = scores.reshape(shape).max(axis=2 if axis else 1)
     groups = jnp.sort(lax.top_k(maxima if axis else maxima.T, k)[1], axis=1)
-    places = (groups[:, :, None] * group + jnp.arange(group)).reshape(width, -1)
+    positions = (groups[:, :, None] * group + jnp.arange(group)).reshape(width, -1)
     others = jnp.arange(width)[:, None]
-    values = scores[(others, places) if axis else (places, others)]
+    values = scores[(others, positions) if axis else (positions, others)]
     values, chosen = lax.top_k(values, k)
-    return values, first + jnp.take_along_axis(places, chosen, axis=1).astype(jnp.int32)
+    return values, first + jnp.take_along_axis(positions, chosen, axis=1).astype(jnp.int32)

@@ -209,7 +209,7 @@ def _domains(
             rows = collections.defaultdict(list)
             for row in np.flatnonzero(mask).tolist():
                 rows[values[row]].append(row)
-            groups.append({value: np.array(places) for value, places in rows.items()})
+            groups.append({value: np.array(indices) for value, indices in rows.items()})
     for value, rows in groups[0].items():
         if value in groups[1]:
             yield rows, groups[1][value]

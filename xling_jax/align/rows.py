@@ -145,6 +145,15 @@ def normalize(embeddings: np.ndarray, name: str = "embeddings") -> np.ndarray:
     return unit
 
 
+def l2_normalize(vectors: np.ndarray) -> np.ndarray:
+    """Scales the last axis to Euclidean length 1, in the type of the vectors; zeros stay zero.
+
+    For vectors in memory known to be finite; `normalize` checks and computes norms in float64.
+    """
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+
+
 def finite_block(
     array: AnyRows, rows: slice, name: str, dtype: type[np.floating] = np.float32
 ) -> np.ndarray:

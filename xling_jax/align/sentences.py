@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.align.rows import as_embeddings
+from xling_jax.align.rows import as_embeddings, l2_normalize
 from xling_jax.options import OptionError, check_values, option
 
 # Sentences of a document that is aligned without a band.
@@ -45,7 +45,7 @@ class Group(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceAligner:
-    """What determines an alignment.
+    """Aligns sentences; the attributes determine the result.
 
     Attributes:
         max_sentences: largest number of sentences in both sides of a group together; 4 allows 1-1,
@@ -192,8 +192,7 @@ def _kinds(max_sentences: int) -> list[tuple[int, int]]:
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    vectors = np.asarray(vectors, np.float32)  # squares of float16 overflow from 256 on
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _TINY)
+    return l2_normalize(np.asarray(vectors, np.float32))  # squares of float16 overflow from 256 on
 
 
 def _merged(vectors: np.ndarray) -> np.ndarray:

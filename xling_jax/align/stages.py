@@ -290,7 +290,7 @@ def _unit_rows(rows: AnyRows, name: str) -> UnitRows:
 def _done(
     path: Path, made_from: Mapping[str, Any], key: str, sizes: Callable[[int], Mapping[Path, int]]
 ) -> int:
-    """How much of a stage is complete; 0 if it was made from something else.
+    """Returns how much of a stage is complete; 0 if it was made from something else.
 
     Also 0 if a file is missing, as after a run killed while it removed them, its work done, or
     shorter than recorded: extending it would make zeros of what was lost.

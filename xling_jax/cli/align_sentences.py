@@ -183,7 +183,7 @@ def _check_arguments(args: argparse.Namespace) -> bool:
 
 
 def _kind(path: str) -> str:
-    """What a side is: a "folder" or "records" of documents, or the "text" of one."""
+    """Tells a "folder" or "records" of documents from the "text" of one."""
     if Path(path).is_dir():
         return "folder"
     if ".jsonl" in path.rpartition("/")[2]:

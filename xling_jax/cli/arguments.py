@@ -114,8 +114,8 @@ def check_sides(
     if args.dim is not None and (args.dim < 1 or not any(ready)):
         raise OptionError(f"--dim {args.dim}: must be positive, and requires --SIDE-embeddings")
     read = [*SIDES, "source_embeddings", "target_embeddings", *inputs]
-    for place, name in enumerate(outputs):
-        check_output(args, name, [*read, *outputs[:place]])
+    for index, name in enumerate(outputs):
+        check_output(args, name, [*read, *outputs[:index]])
 
 
 def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = False) -> None:
@@ -202,7 +202,7 @@ def choose_checkpoints(workdir: str, chosen: str) -> list[int]:
     steps = {int(word) for word in words if word.isdigit()}
     if len(steps) < len(words) or not steps <= {*kept}:
         known = ", ".join(map(str, kept))
-        raise OptionError(f"--checkpoint {chosen}: {directory} has {known}; name some of them")
+        raise OptionError(f"--checkpoint {chosen}: {directory} has {known}; choose from these")
     return sorted(steps)
 
 

@@ -92,7 +92,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _set_up(quiet: bool) -> None:
-    """What is logged and how, and what libraries leave alone."""
+    """Configures logging, and what libraries leave alone."""
     level = logging.WARNING if quiet else logging.INFO
     handlers = [progress.LogHandler(sys.stderr)]
     logging.basicConfig(

@@ -328,7 +328,7 @@ def _choose(
 
 
 def _made_from(side: bitext.Side, encoder: Encoder | None) -> dict[str, Any]:
-    """What determines the vectors of a side."""
+    """Describes what determines the vectors of a side."""
     content = {"texts": hash_texts([("", side.texts)]), "version": __version__}
     if not side.vectors:
         return content | {"model": encoder.fingerprint, "dim": encoder.dim}

@@ -1,4 +1,4 @@
-"""Which of the pairs that `xling mine` finds are kept: by score, expected precision or number."""
+"""The cut of `xling mine`: which pairs are kept, by score, expected precision or count."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Cut:
         model: str | None,
         truncate_dim: int | None = None,
     ) -> Calibration | None:
-        """What the scores mean; None if that is unknown.
+        """Returns what the scores mean, as probabilities; None if that is unknown.
 
         `model` and `truncate_dim` are what the encoder was loaded from, for errors.
 
@@ -154,7 +154,7 @@ class Cut:
             self._log(ranked, count, int(kept.sum()), len(pairs), precisions, dropped, unit)
         if count < _FEW * len(ranked) and self.top is None:
             _logger.warning(
-                "%s keeps next to nothing, %s of %s pairs; ask for less, or use --top N",
+                "%s keeps next to nothing, %s of %s pairs; relax it, or use --top N",
                 *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
             )
         return pairs.take(kept)
@@ -189,13 +189,13 @@ def _passing(
     source: Sequence[Line],
     target: Sequence[Line],
 ) -> tuple[np.ndarray, Counter[str]]:
-    """Which of the first pairs pass the filters, bool, until enough do; why the others do not."""
+    """Filters the first pairs until enough pass; returns which do, bool, and counts of reasons."""
     passing, dropped, num_passing = np.ones(len(pairs), bool), Counter(), 0
-    for place, (_, i, j) in enumerate(pairs):
+    for index, (_, i, j) in enumerate(pairs):
         if num_passing == enough:
-            return passing[:place], dropped
+            return passing[:index], dropped
         if problem := problem_of(source[i], target[j]):
-            passing[place] = False
+            passing[index] = False
             dropped[problem] += 1
         else:
             num_passing += 1

@@ -95,9 +95,9 @@ def words(text: str) -> tuple[str, ...]:
 class LazyParser(argparse.ArgumentParser):
     """A parser that `fill` gives its arguments when it is first used; errors are one line."""
 
-    def __init__(self, *, fill: Callable | None = None, **settings: Any):
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(**settings)
+    def __init__(self, *, fill: Callable | None = None, **options: Any):
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options)
         self._fill = fill
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

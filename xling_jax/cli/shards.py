@@ -20,33 +20,31 @@ _PART = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})(\.[^./]*)?")
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Share `number` of `count`, from 1."""
+    """Share `index` of `count`, from 1."""
 
-    number: int
+    index: int
     count: int
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
+        return f"{self.index}/{self.count}"
 
     @classmethod
     def parse(cls, text: str) -> Shard:
         """Reads "3/16"; raises ArgumentTypeError."""
-        number, _, count = text.partition("/")
-        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        index, _, count = text.partition("/")
+        if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
             raise argparse.ArgumentTypeError(f"must be I/N, from 1/N to N/N; got {text!r}")
-        return cls(int(number), int(count))
+        return cls(int(index), int(count))
 
     def part_path(self, path: str) -> str:
         """`E-00003-of-00016.npy` of `E.npy`."""
         stem, suffix = os.path.splitext(path)
-        return f"{stem}-{self.number:05}-of-{self.count:05}{suffix}"
+        return f"{stem}-{self.index:05}-of-{self.count:05}{suffix}"
 
     def rows(self, total: int, multiple: int = 1) -> slice:
-        """The rows of the share: as many as of others, beginning at a multiple of a number."""
+        """The rows of the share: as many as of others, beginning at a multiple of `multiple`."""
         units = -(-total // multiple)
-        edges = [
-            units * number // self.count * multiple for number in (self.number - 1, self.number)
-        ]
+        edges = [units * index // self.count * multiple for index in (self.index - 1, self.index)]
         return slice(*(min(edge, total) for edge in edges))
 
 
@@ -97,18 +95,18 @@ def check_parts(words: Sequence[str]) -> list[str]:
         match = _PART.fullmatch(path)
         if match is None:
             raise OptionError(f"--join {path}: must be named as --shard names it, X-00001-of-00016")
-        stem, number, count, suffix = match.groups()
+        stem, index, count, suffix = match.groups()
         names.add((stem, int(count), suffix))
-        parts[int(number)] = path
+        parts[int(index)] = path
     if len(names) > 1 or len(parts) < len(paths):
         raise OptionError(
             f"--join {paths[0]} {paths[-1]}: must be the parts of one output, each once"
         )
     ((stem, count, suffix),) = names
-    for number in range(1, count + 1):
-        if number not in parts:
-            missing = Shard(number, count).part_path(f"{stem}{suffix or ''}")
+    for index in range(1, count + 1):
+        if index not in parts:
+            missing = Shard(index, count).part_path(f"{stem}{suffix or ''}")
             raise OptionError(
-                f"--join: {missing} is missing; run --shard {Shard(number, count)} first"
+                f"--join: {missing} is missing; run --shard {Shard(index, count)} first"
             )
-    return [parts[number] for number in range(1, count + 1)]
+    return [parts[index] for index in range(1, count + 1)]

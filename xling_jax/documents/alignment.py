@@ -211,10 +211,10 @@ class FittedPair:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one safetensors file; for its size see `Lawdr.save`."""
         tensors, facts = {}, []
-        for number, lawdr in enumerate(self.estimators):
-            arrays, numbers = lawdr.state()
-            tensors |= {f"{number}.{name}": array for name, array in arrays.items()}
-            facts.append(numbers)
+        for side, lawdr in enumerate(self.estimators):
+            arrays, facts_of_side = lawdr.state()
+            tensors |= {f"{side}.{name}": array for name, array in arrays.items()}
+            facts.append(facts_of_side)
         about = {name: getattr(self, name) for name in ("languages", "model", "document_mode")}
         header = {"format": _FORMAT, "about": json.dumps(about), "lawdr": json.dumps(facts)}
         write_whole(path, save(tensors, header))
@@ -230,10 +230,10 @@ class FittedPair:
         with reading_tensors(path, _FORMAT, what) as (tensors, metadata):
             about, facts = json.loads(metadata["about"]), json.loads(metadata["lawdr"])
             estimators = []
-            for number, numbers in enumerate(facts):
-                begin = f"{number}."
+            for side, facts_of_side in enumerate(facts):
+                begin = f"{side}."
                 arrays = {k.removeprefix(begin): v for k, v in tensors.items() if k[:2] == begin}
-                estimators.append(Lawdr.from_state(arrays, numbers))
+                estimators.append(Lawdr.from_state(arrays, facts_of_side))
             first, second = map(str, about["languages"])
             if len(estimators) != 2 or estimators[0].dim != estimators[1].dim:
                 raise ValueError("it must hold two estimators of one dim")

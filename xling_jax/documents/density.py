@@ -127,8 +127,8 @@ def choose_bandwidth(
 
 def _candidates(points: np.ndarray, spread: float) -> np.ndarray:
     """A geometric grid from half the median distance to the nearest neighbor up to `spread`."""
-    some = points[:: -(-len(points) // _MAX_NEAREST)]
-    nearest = KDTree(points).query(some, k=2)[0][:, 1]
+    sample = points[:: -(-len(points) // _MAX_NEAREST)]
+    nearest = KDTree(points).query(sample, k=2)[0][:, 1]
     narrowest = min(np.median(nearest) / 2, spread)
     steps = np.ceil(np.log(spread / narrowest) / np.log(_CANDIDATE_RATIO))
     return np.geomspace(narrowest, spread, int(min(steps + 1, _MAX_CANDIDATES)))

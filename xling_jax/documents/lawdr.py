@@ -50,7 +50,7 @@ class Lawdr:
         seed: of the cross-validation.
 
     Raises:
-        ValueError: if a setting is out of range.
+        ValueError: if an option is out of range.
     """
 
     rank: int | None = 64
@@ -76,8 +76,8 @@ class Lawdr:
         self.density: TophatDensity | None = None
 
     @property
-    def settings(self) -> dict[str, bool | int | float | str | None]:
-        """The settings that results depend on."""
+    def options(self) -> dict[str, bool | int | float | str | None]:
+        """Values of the attributes by name."""
         return dataclasses.asdict(self)
 
     def fit(self, vectors: np.ndarray, report: Report | None = None) -> Lawdr:
@@ -161,7 +161,7 @@ class Lawdr:
         return sentence_weights(counts, float(self.density.fitted_counts.mean()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one safetensors file with the settings as JSON in its header.
+        """Writes one safetensors file with the options as JSON in its header.
 
         The components take 4 bytes x dim x rank; with "kde", every fitted sentence takes 72 bytes
         (at 16 principal components), because densities are counts among them.
@@ -183,14 +183,14 @@ class Lawdr:
             return cls.from_state(tensors, json.loads(metadata["lawdr"]))
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """What a file holds: arrays by name, and settings and numbers as plain values.
+        """Returns what a file holds: arrays by name; options and counts as plain values.
 
         Raises:
             ValueError: if the estimator is not fitted.
         """
         self._check_fitted()
         tensors = {"mean": self.mean, "components": self.components}
-        facts = {"settings": self.settings, "dim": self.dim, "num_sentences": self.num_sentences}
+        facts = {"settings": self.options, "dim": self.dim, "num_sentences": self.num_sentences}
         if self.density is not None:
             facts["density"] = {"bandwidth": self.density.bandwidth}
             tensors |= {f"density.{k}": getattr(self.density, v) for k, v in _DENSITY.items()}
@@ -217,7 +217,7 @@ class Lawdr:
         return lawdr
 
     def _check_tensors(self, tensors: dict[str, np.ndarray]) -> None:
-        """Raises ValueError unless names, types and shapes are those that the settings imply."""
+        """Raises ValueError unless names, types and shapes are those that the options imply."""
         shapes: dict[str, tuple] = {}
         if self.rank is not None:
             shapes["components"] = (self.dim, self.rank)

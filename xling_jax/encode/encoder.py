@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xling_jax.align.rows import l2_normalize
 from xling_jax.encode import model_directory
 from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
@@ -739,12 +740,6 @@ class Encoder:
         chunks = self.encode_stream(texts(), batch_size=batch_size, stats=stats)
         for pooled in pool_stream(chunks, counts, pooling):
             yield l2_normalize(pooled) if normalize else pooled
-
-
-def l2_normalize(embeddings: np.ndarray) -> np.ndarray:
-    """Scales every row of [n, dim] to Euclidean length 1; zero rows stay zero."""
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return embeddings / np.maximum(norms, np.finfo(np.float32).tiny)
 
 
 # What may differ from the model directory.

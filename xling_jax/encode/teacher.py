@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from xling_jax.encode.encoder import Encoder, l2_normalize
+from xling_jax.align.rows import l2_normalize
+from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.model_directory import find_model_directory, load_model
 from xling_jax.encode.texts import text_windows
 from xling_jax.files.embeddings import read_embeddings
