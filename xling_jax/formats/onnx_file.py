@@ -188,8 +188,7 @@ def _compare(
     spec: ModelSpec, directory: Any, session: Any, quantize: str | None
 ) -> dict[str, float]:
     """Runs random tokens through both; raises ValueError where they differ."""
-    from xling_jax.align.rows import l2_normalize
-    from xling_jax.encode.encoder import Encoder
+    from xling_jax.encode.encoder import Encoder, l2_normalize
     from xling_jax.encode.texts import TokenWindow
 
     draw = np.random.default_rng(0)
