@@ -175,7 +175,7 @@ def test_the_scale_of_the_claims_is_that_of_the_recorded_runs(data, tmp_path, ta
     assert [c[-1].endswith("-seed-1") for c in trained] == [False, True]
     found = load(trained[1][3], overrides(trained[1]))
     recorded = load(config, [f"--config.{key}={value!r}" for key, value in expected.items()])
-    assert found.to_dict() == recorded.to_dict()
+    assert found.config == recorded.config
 
 
 def test_text_without_two_of_the_languages_of_a_table_is_left_out(data, tmp_path):

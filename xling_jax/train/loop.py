@@ -158,16 +158,12 @@ def train(
         best_goal=goals["best"],
         keep_steps=options.kept_steps,
     )
-    steps = training.steps(mesh)
-    needed = needed_programs(
-        batches,
-        experiment.data.accumulation_steps,
-        checkpoints.latest_step() or 0,
-        options.total_steps,
-    )
+    steps, latest = training.steps(mesh), checkpoints.latest_step()
+    accumulation = experiment.data.accumulation_steps
+    needed = needed_programs(batches, accumulation, latest or 0, options.total_steps)
     # They compile while the rest is made ready.
     with checkpoints, Programs(steps, objective, targets, needed) as programs:
-        if checkpoints.latest_step() is None:
+        if latest is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
             state, start, progress = jax.jit(training.init, out_shardings=shardings)(), 0, {}
             state = state.replace(params=begin_with(state.params))
@@ -192,27 +188,22 @@ def train(
         due, over = bool(progress.get("evaluation_due")), start >= options.total_steps
         if over and not progress.get("evaluated", True):  # when it was saved, the run was longer
             due = True
-        first = jax.process_index() == 0
-        writer = MetricsWriter(
-            workdir,
-            resume_step=start,
-            enabled=first,
-            evaluation_due=due,
-            writers=options.writers,
-            config=experiment.config,
-        )
         run = _Run(
-            mesh=mesh,
-            training=training,
-            batches=batches,
-            programs=programs,
-            flops=flops.FlopsByShape(objective.without_remat(), shapes.params),
-            peak=flops.peak_flops(jax.local_devices()[0], dtype),
-            checkpoints=checkpoints,
-            writer=writer,
-            validation=validation,
-            evaluators=evaluators,
-            stopping=EarlyStopping(
+            mesh,
+            training,
+            batches,
+            programs,
+            checkpoints,
+            MetricsWriter(
+                workdir,
+                resume_step=start,
+                enabled=jax.process_index() == 0,
+                evaluation_due=due,
+                writers=options.writers,
+                config=experiment.config,
+            ),
+            _Hooks(evaluators, validation, should_stop, on_step, publish, callbacks),
+            EarlyStopping(
                 options.stop_metric,
                 goals["stop"],
                 options.stop_patience_steps,
@@ -220,23 +211,18 @@ def train(
                 options.stop_min_steps,
                 progress.get("early_stopping"),
             ),
-            should_stop=should_stop,
-            on_step=on_step,
-            publish=publish,
-            callbacks=callbacks,
             dev=dict(progress.get("dev", {})),
             evaluation_due=due,
-            begun_s=begun_s,
         )
         try:
-            state, step = run.loop(state, start, progress)
+            state, step = run.loop(state, start, progress.get("interval"), begun_s)
         except FloatingPointError as error:
             checkpoints.wait()  # the one being written is good as well
             raise FloatingPointError(
                 f"{error}; last good checkpoint: {checkpoints.latest_step()} in {workdir}"
             ) from None
         finally:
-            writer.close()
+            run.writer.close()
         checkpoints.wait()
         for callback in callbacks:
             callback.on_end(step, dict(run.dev))
@@ -333,41 +319,53 @@ def _open(
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Hooks:
+    """What a run calls; see `train`."""
+
+    evaluators: Sequence[Evaluator]
+    validation: Validation | None
+    should_stop: Callable[[], bool]
+    on_step: Callable[[int, int, float], None]
+    publish: Callable[[], None]
+    callbacks: Sequence[Callback]
+
+    @property
+    def evaluate(self) -> bool:
+        """Whether anything is measured."""
+        return bool(self.evaluators or self.validation)
+
+
 @dataclasses.dataclass
 class _Run:
     """The loop and what it uses.
 
-    What changes: `dev`, the latest dev metrics, `evaluation_due`, whether the latest step still is
-    to be evaluated, and `stopping`.
+    What changes: `stopping`, `dev`, the latest dev metrics, and `evaluation_due`, whether the
+    latest step still is to be evaluated.
     """
 
     mesh: jax.sharding.Mesh
     training: Training
     batches: TranslationBatches
     programs: Programs
-    flops: flops.FlopsByShape
-    peak: float
     checkpoints: Checkpoints
     writer: MetricsWriter
-    validation: Validation | None
-    evaluators: Sequence[Evaluator]
+    hooks: _Hooks
     stopping: EarlyStopping
-    should_stop: Callable[[], bool]
-    on_step: Callable[[int, int, float], None]
-    publish: Callable[[], None]
-    callbacks: Sequence[Callback]
     dev: dict[str, float]
     evaluation_due: bool
-    begun_s: float
 
     def loop(
-        self, state: TrainState, start: int, progress: Mapping[str, Any]
+        self, state: TrainState, start: int, interval_progress: Any, begun_s: float
     ) -> tuple[TrainState, int]:
         """Runs updates start + 1 .. total; returns the state and the number of updates done."""
-        options, data = self.training.options, self.training.experiment.data
+        options, data, hooks = self.training.options, self.training.experiment.data, self.hooks
         total, accumulation, kept = options.total_steps, data.accumulation_steps, options.kept_steps
-        pairs = lambda step: self.batches.describe((step - 1) * accumulation, step * accumulation)
-        interval = Interval(lambda step: f"pair {pairs(step)}", progress.get("interval"))
+        dtype = compute_dtype(self.training.experiment.compute_dtype).name
+        peak = flops.peak_flops(jax.local_devices()[0], dtype)
+        objective, shapes = self.training.objective.without_remat(), self.training.shapes
+        flops_of = flops.FlopsByShape(objective, shapes.params)
+        interval = Interval(lambda step: f"pair {self._pairs(step)}", interval_progress)
         bounds = (number * accumulation for number in (start, total))
         source = read_batches(self.batches, *bounds, reader=data.reader)
         if self.evaluation_due:
@@ -386,31 +384,31 @@ class _Run:
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
             if step == start + 1:
                 jax.block_until_ready(sums)
-                elapsed_s = time.monotonic() - self.begun_s
+                elapsed_s = time.monotonic() - begun_s
                 line = "first step after %.1f s (%.1f s of compilation)"
                 _logger.info(line, elapsed_s, self.programs.seconds)
             interval.add(
                 step,
                 sums,
-                flops=sum(map(self.flops, micro_batches)),
+                flops=sum(map(flops_of, micro_batches)),
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
-            self.on_step(step, total, self.programs.seconds - compiled_s)
-            for callback in self.callbacks:
+            hooks.on_step(step, total, self.programs.seconds - compiled_s)
+            for callback in hooks.callbacks:
                 callback.on_step(step, total)
             # All processes must agree on the step.
             stopping = (
                 self.checkpoints.reached_preemption(step)
                 if jax.process_count() > 1
-                else self.should_stop()
+                else hooks.should_stop()
             )
             if step == total or step % options.log_every_steps == 0:
                 interval.drain()
-                self._log(step, interval.metrics(self.mesh.size, self.peak))
+                self._log(step, interval.metrics(self.mesh.size, peak))
                 interval.restart()
             due = step == total or step % options.evaluate_every_steps == 0
             # There may be only seconds to save, so a stop leaves it to the next start.
-            evaluated = due and not (stopping and (self.evaluators or self.validation))
+            evaluated = due and not (stopping and hooks.evaluate)
             self.evaluation_due = due and not evaluated
             saving = step % options.checkpoint_every_steps == 0 or step in kept
             # The best may be any that was measured.
@@ -423,28 +421,36 @@ class _Run:
                     self._evaluate(state, step)
                 over = evaluated and bool(self.stopping.reason)
                 if over or saving:
-                    # A finite gradient can still give parameters that are not.
-                    if not _all_finite(state.params):
-                        raise FloatingPointError(
-                            f"step {step}: parameters not finite on pair {pairs(step)}"
-                        )
-                    progress = {
-                        "interval": interval.progress(),
-                        "dev": self.dev,
-                        "evaluated": evaluated,
-                        "evaluation_due": self.evaluation_due,
-                        "early_stopping": self.stopping.progress_to_save(),
-                    }
-                    self.publish()
-                    _logger.info("step %d: saving a checkpoint", step)
-                    self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
-                    for callback in self.callbacks:
-                        callback.on_checkpoint(step)
+                    self._save(state, step, evaluated, interval.progress())
             if over:
                 _logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
             if stopping or over:
                 return state, step
         return state, max(start, total)
+
+    def _pairs(self, step: int) -> str:
+        """The language pairs of an update."""
+        accumulation = self.training.experiment.data.accumulation_steps
+        return self.batches.describe((step - 1) * accumulation, step * accumulation)
+
+    def _save(self, state: TrainState, step: int, evaluated: bool, interval: Any) -> None:
+        """Saves a checkpoint, unless parameters are not finite, which a finite gradient allows."""
+        if not _all_finite(state.params):
+            raise FloatingPointError(
+                f"step {step}: parameters not finite on pair {self._pairs(step)}"
+            )
+        progress = {
+            "interval": interval,
+            "dev": self.dev,
+            "evaluated": evaluated,
+            "evaluation_due": self.evaluation_due,
+            "early_stopping": self.stopping.progress_to_save(),
+        }
+        self.hooks.publish()
+        _logger.info("step %d: saving a checkpoint", step)
+        self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
+        for callback in self.hooks.callbacks:
+            callback.on_checkpoint(step)
 
     def _update(
         self, state: TrainState, micro_batches: list[Any], first_index: int
@@ -461,7 +467,7 @@ class _Run:
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
-        for callback in self.callbacks:
+        for callback in self.hooks.callbacks:
             callback.on_log(step, values)
         terms = [term.logged for term in self.training.experiment.terms.values()]
         shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
@@ -474,13 +480,15 @@ class _Run:
         """Evaluates on all devices; all processes take the metrics of the first."""
         options = self.training.options
         named = {name: getattr(options, name) for name in ("best_metric", "stop_metric")}
-        if self.evaluators or self.validation:
-            _logger.info("step %d: evaluating", step)
-        self.dev = self.validation(state.params) if self.validation else {}
-        if not self.evaluators and not self.validation and not any(named.values()):
+        hooks, params = self.hooks, state.params
+        if not hooks.evaluate and not any(named.values()):
+            self.dev = {}
             return
-        for evaluator in self.evaluators:
-            self.dev |= evaluator(state.params["encoder"], step)
+        if hooks.evaluate:
+            _logger.info("step %d: evaluating", step)
+        self.dev = hooks.validation(params) if hooks.validation else {}
+        for evaluator in hooks.evaluators:
+            self.dev |= evaluator(params["encoder"], step)
         self.dev = _from_first_process(self.dev)
         for name, metric in named.items():
             if metric and metric not in self.dev:
@@ -488,9 +496,9 @@ class _Run:
                 raise ValueError(f"train.{name}={metric!r} is not measured; {measured}")
         self.stopping.update(step, self.dev)
         self.writer.write(step, self.dev)
-        for callback in self.callbacks:
-            callback.on_evaluation(step, dict(self.dev), state.params["encoder"])
-        self.publish()
+        for callback in hooks.callbacks:
+            callback.on_evaluation(step, dict(self.dev), params["encoder"])
+        hooks.publish()
         _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))
 
 
