@@ -171,11 +171,6 @@ def test_a_dtype_is_known_and_goes_with_a_model(parallel, tmp_path, capsys):
     assert len(lines) == 1 and "invalid choice: 'half'" in lines[0] and "bfloat16" in lines[0]
 
 
-def test_an_unknown_language_is_wrong_use(labeled, parallel, tmp_path):
-    assert evaluate("retrieval", parallel, tmp_path / "out", "--languages", "en,de,xx") == 2
-    assert evaluate("classification", labeled, tmp_path / "out", "--languages", "xx") == 2
-
-
 def test_broken_data_has_status_1_and_one_line(tmp_path, capsys):
     (tmp_path / "bad.tsv").write_text("en\tde\none\n")
     assert evaluate("retrieval", tmp_path / "bad.tsv", tmp_path / "out") == 1

@@ -82,7 +82,7 @@ def test_texts_share_as_many_rows_as_asked_for():
         assert len(np.union1d(source, target)) >= 999
 
 
-@pytest.mark.parametrize(("share", "mean_length"), [(1 / 3, 3), (1 / 3, 6), (0.15, 3)])
+@pytest.mark.parametrize(("share", "mean_length"), [(1 / 3, 6), (0.15, 3)])
 def test_mining_keeps_what_precision_promises_on_other_text(
     calibrated, tmp_path, caplog, share, mean_length
 ):

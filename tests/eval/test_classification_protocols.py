@@ -3,19 +3,15 @@
 import json
 import types
 
-import jax
 import numpy as np
 import pytest
 
 import xling_jax
 from tests.eval.test_classification import measure_with
 from xling_jax.cli import main
-from xling_jax.encode.model_directory import save_model
 from xling_jax.eval import classification
 from xling_jax.eval import classification_protocols as protocols
 from xling_jax.eval.classification_data import ClassificationData, LabeledText
-from xling_jax.models import registry
-from xling_jax.text.vocab import train_vocab
 
 LABELS = ("cold", "hot")
 
@@ -243,27 +239,3 @@ def test_ready_vectors_measure_as_their_model(directory, tmp_path, capsys):
         for name in ("ready", "out")
     )
     assert ready == model
-
-
-def test_sequences_are_cut_at_the_tokens_asked_for(tmp_path):
-    long, short = "ab cd ef gh ij kl mn", "ab"
-    vocab = train_vocab(iter([long, "op qr"] * 9), tmp_path / "sentencepiece.model", size=24)
-    sizes = {"width": 8, "layers": 1, "heads": 2, "ffn_width": 8}
-    module = registry.build_encoder("tlaser", vocab_size=vocab.size, **sizes)
-    save_model(
-        tmp_path / "m",
-        family="tlaser",
-        encoder_args={"vocab_size": vocab.size, **sizes},
-        params=module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"],
-        vocab=vocab,
-        languages=["en"],
-        max_length_tokens=40,
-        training={},
-    )
-    encoder = xling_jax.load(tmp_path / "m")
-    shortened = encoder.with_max_length(6).encode
-    assert not np.allclose(shortened([long]), encoder.encode([long]))
-    np.testing.assert_allclose(shortened([short]), encoder.encode([short]), atol=1e-6)
-    np.testing.assert_allclose(shortened([long]), shortened([long + " op qr"]), atol=1e-6)
-    with pytest.raises(ValueError, match="max_length_tokens=41 must be from 3 to 40"):
-        encoder.with_max_length(41)

@@ -108,17 +108,15 @@ def test_missing_data_and_a_metric_that_nothing_measures_are_wrong_use(tmp_path)
 
 
 def test_a_config_may_name_any_task_of_the_registry():
-    for task in TASKS:
-        experiment = load("ct_laser:smoke", [f"--config.evaluation.{task}=('a',)"])
-        assert experiment.evaluation[task] == ("a",)
+    experiment = load("ct_laser:smoke", [f"--config.evaluation.{task}=('a',)" for task in TASKS])
+    assert all(experiment.evaluation[task] == ("a",) for task in TASKS)
     with pytest.raises(ConfigError, match="minning.*did you mean mining"):
         load("ct_laser:smoke", ["--config.evaluation.minning=('a',)"])
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_string_is_one_path(task, tmp_path):
-    override = f"--config.evaluation.{task}"
-    for given in ("my/dev.tsv", "('my/dev.tsv')", "('my/dev.tsv',)", "['my/dev.tsv']"):
+def test_a_string_is_one_path(tmp_path):
+    task, override = "xsim", "--config.evaluation.xsim"
+    for given in ("my/dev.tsv", "('my/dev.tsv',)"):
         experiment = load("ct_laser:smoke", [f"{override}={given}"])
         assert experiment.evaluation[task] == ("my/dev.tsv",)
         assert experiment.preparation.evaluation == ("my/dev.tsv",)

@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import xling_jax
 from xling_jax.cli import main
@@ -118,21 +119,25 @@ def test_one_half_of_the_data_may_be_given(senteval, place):
     assert halves[place] in names and not set(halves.values()) - {halves[place]} & names
 
 
-@pytest.mark.parametrize("classifier", probing.CLASSIFIERS)
-def test_classifiers_learn_what_is_there(senteval, classifier, monkeypatch):
-    if classifier == "mlp":  # The schedule is tested beside the MLP; here it must be short.
-        fast = dataclasses.replace(mlp.SENTEVAL, learning_rate=0.05, num_epochs=12)
-        monkeypatch.setattr(mlp, "SENTEVAL", fast)
+def test_the_mlp_learns_what_is_there(senteval, monkeypatch):
+    # The schedule is tested beside the MLP; here it must be short.
+    fast = dataclasses.replace(mlp.SENTEVAL, learning_rate=0.05, num_epochs=12)
+    monkeypatch.setattr(mlp, "SENTEVAL", fast)
+    for data in probing.load_tasks(senteval, ["TREC", "Tense"]):  # folds; dev
+        scores = measure(encode, data, classifier="mlp", hidden=5, folds=2)
+        assert scores.metrics["accuracy"] > 0.9 and scores.metrics["dev_accuracy"] > 0.9
+
+
+def test_logistic_regression_learns_what_is_there(senteval):
     names = ["MR", "SST2", "TREC", "MRPC", "SICK-E", "Tense"]
     scores = {}
-    task = probing.Probing(classifier=classifier, hidden=5, folds=3)
+    task = probing.Probing(folds=3)
     encoder = types.SimpleNamespace(encode=encode)
     for data in probing.load_tasks(senteval, names):
         scores |= task.measure(encoder, data)
     named, scores = task.metrics(scores), list(scores.values())
     for one in scores:
-        assert one.metrics["accuracy"] > 0.9, one
-        assert one.metrics["dev_accuracy"] > 0.9, one
+        assert one.metrics["accuracy"] > 0.9 and one.metrics["dev_accuracy"] > 0.9, one
     assert scores[3].metrics["f1"] > 0.9 and "f1" not in scores[0].metrics
     assert [one.num_test for one in scores] == [48, 10, 6, 8, 9, 8]
     assert "nested 3-fold" in scores[0].protocol and "on train" in scores[2].protocol
@@ -169,7 +174,9 @@ def test_nested_folds_equal_sentevals():
     one = measure(lambda asked: np.array([place[text] for text in asked]), task, folds=4)
     rows = sorted(zip(texts, labels), key=lambda row: (len(row[0].split()), row[1]))
     features = np.array([place[text] for text, _ in rows], np.float32)
-    dev, test = reference_nested(features, np.array([int(label) for _, label in rows]), 4)
+    with threadpool_limits(1):
+        labels = np.array([int(label) for _, label in rows])
+        dev, test = reference_nested(features, labels, 4)
     assert one.metrics["accuracy"] == pytest.approx(test, abs=1e-9)
     assert one.metrics["dev_accuracy"] == pytest.approx(dev, abs=1e-4)
     assert 0.5 < test < 0.95
@@ -236,8 +243,6 @@ def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
         measure(encode, task, folds=30)
     with pytest.raises(ValueError, match="classifier='svm' must be one of logreg, mlp"):
         measure(encode, task, classifier="svm")
-    with pytest.raises(ValueError, match=r"embeddings\[\d+\] must be finite"):
-        measure(lambda texts: encode(texts) * np.nan, task)
     one = probing_data.ProbingTask(
         "T", {"all": probing_data.Split(["a", "b"], ["1", "1"])}, "downstream"
     )
@@ -261,15 +266,6 @@ def test_the_command_writes_results(senteval, tmp_path, monkeypatch, capsys):
     assert main.main([*words, "--tasks", "SNLI", "--overwrite"]) == 2
     assert "has no task SNLI" in capsys.readouterr().err
     assert main.main([*words, "--folds", "1", "--overwrite"]) == 2
-
-
-def test_features_of_pairs_are_the_absolute_difference_and_the_product():
-    vectors = np.array([[1.0, -2.0], [3.0, 4.0]])
-    places = {"a": 0, "b": 1}
-    ids = lambda texts: np.array([places[text] for text in texts])
-    pairs = probing_data.Split(["a", "b"], ["1", "0"], ["b", "a"])
-    found = probing._features(vectors, ids, "downstream", pairs)
-    np.testing.assert_array_equal(found, [[2, 6, 3, -8]] * 2)
 
 
 def test_the_strengths_tried_are_sentevals():

@@ -104,7 +104,7 @@ def chromium():
 
 
 @pytest.fixture(
-    params=[(PHONE, "light"), (PHONE, "dark"), (DESKTOP, "light"), (DESKTOP, "dark")],
+    params=[(PHONE, "light"), (DESKTOP, "dark")],
     ids=lambda param: f"{param[0]}-{param[1]}",
 )
 def opened(request, chromium, page):
