@@ -1,7 +1,7 @@
 """Sentence splitters against gold sentences: accuracy of boundaries, and speed.
 
-    python benchmarks/sentence_splitting.py docs.jsonl.gz
-    python benchmarks/sentence_splitting.py pud.tsv.gz --columns en,de --splitters rule,sentencex
+    python lab/performance/sentence_splitting.py docs.jsonl.gz
+    python lab/performance/sentence_splitting.py pud.tsv.gz --columns en,de --splitters rule
 
 The sentences of a document are joined by spaces and split again. A boundary is a position between
 two non-whitespace characters; precision and recall are over all boundaries of a language, excluding

@@ -1,12 +1,12 @@
 r"""Is what `xling mine --precision` promises kept on text of other kinds than the calibration's?
 
-    python benchmarks/mining_precision.py --model M --languages en,de,fr,es,it \
+    python lab/mining/mining_precision.py --model M --languages en,de,fr,es,it \
         --calibrate europarl.dev.tsv.gz tatoeba.dev --test pud.dev.tsv.gz multi30k.dev.tsv.gz
 
 Every pair of languages of a test set becomes two shuffled texts, a share of whose sentences have
 their translation in the other. Prints the true precision and recall of what is kept.
 
-    python benchmarks/mining_precision.py --model mini --share 1 --test tatoeba.en-fr.tsv.gz \
+    python lab/mining/mining_precision.py --model mini --share 1 --test tatoeba.en-fr.tsv.gz \
         --first 1000 3000 10000 30000
 
 shows how the estimate changes as a text grows.

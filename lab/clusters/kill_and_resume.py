@@ -1,6 +1,6 @@
 """Kills one of two training processes at random moments, then resumes with 1, 2 and 4.
 
-    python benchmarks/kill_and_resume.py --kills 10
+    python lab/clusters/kill_and_resume.py --kills 10
 
 All runs are `xling train` on the same synthetic text with a model that trains in seconds. Prints
 for each kill its moment, how the surviving process ended, and the newest complete checkpoint; then
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EVERY_STEPS = 5
 MOMENTS = ("start", "step", "save")
 # Of xling_jax.cli.distributed: 60 s without a heartbeat, or 300 s if a process was killed before it

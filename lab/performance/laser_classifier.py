@@ -3,7 +3,7 @@
 1,000 training and 1,000 development texts of 1,024 dimensions, 500 epochs of batches of 12, as in
 MLDoc. PyTorch runs the published loop for some epochs, extrapolated to all. Run both on one core:
 
-    taskset -c 0 python benchmarks/laser_classifier.py --seeds 5
+    taskset -c 0 python lab/performance/laser_classifier.py --seeds 5
 """
 
 import argparse

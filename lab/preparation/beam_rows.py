@@ -1,6 +1,6 @@
 """Prepares millions of generated rows through Apache Beam: time, memory, and the same tokens.
 
-    python benchmarks/beam_rows.py --rows 20_000_000 --directory DIR [--compare]
+    python lab/preparation/beam_rows.py --rows 20_000_000 --directory DIR [--compare]
 
 Needs `pip install '.[beam]'`, 250 bytes of disk a row, and as much again with `--compare`, which
 prepares the same text without Beam too. A tenth of the rows are copies of others.
