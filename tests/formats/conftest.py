@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.encode.conftest import sentences
-from xling_jax.encode.model_directory import save_model
+from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.models import registry
 from xling_jax.models.numpy_static import NumpyStatic, choose_keys
 from xling_jax.text.vocab import train_vocab
@@ -50,6 +50,23 @@ ENCODERS = {
         {"width": 16, "features": ["pairs"], "feature_rows": 90, "feature_width": 6},
     ),
 }
+
+
+def save_again(model, directory, **changes):
+    """Saves a model directory with other arguments of `save_model`."""
+    spec = load_model(model)
+    arguments = {
+        "family": spec.config["family"],
+        "encoder_args": spec.config["encoder"],
+        "params": spec.stored,
+        "vocab": spec.vocab,
+        "languages": (),
+        "max_length_tokens": spec.max_length_tokens,
+        "training": {},
+        **changes,
+    }
+    save_model(directory, **arguments)
+    return directory
 
 
 @pytest.fixture(scope="session")

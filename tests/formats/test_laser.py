@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transliterate")
 
 from tests.formats import laser_reference as reference  # noqa: E402
-from tests.formats.conftest import TEXT  # noqa: E402
+from tests.formats.conftest import TEXT, save_again  # noqa: E402
 
 TEXTS = [
     "La mo TI, ren „su“ kel.",
@@ -302,8 +302,8 @@ def test_what_lasers_code_does_not_do_is_refused(tmp_path):
     encoder.truncated(4).save(tmp_path / "short")
     with pytest.raises(ValueError, match="short: keeps truncate_dim=4 dimensions, and LASER's"):
         export_laser(tmp_path / "short", tmp_path / "out")
-    encoder.prompts, encoder.default_prompt = {"query": "low "}, "query"
-    encoder.save(tmp_path / "prompted")
+    prompts = {"prompts": {"query": "low "}, "default_prompt": "query"}
+    save_again(tmp_path / "ours", tmp_path / "prompted", **prompts)
     with pytest.raises(ValueError, match="prompted: puts 'low ' in front of a text, and LASER's"):
         export_laser(tmp_path / "prompted", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import xling_jax
-from tests.formats.conftest import ENCODERS, TEXTS
+from tests.formats.conftest import ENCODERS, TEXTS, save_again
 from tests.lab.scripts import script
 from xling_jax.cli.main import main
 from xling_jax.encode.encoder import l2_normalize
-from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.encode.model_directory import load_model
 from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.text.vocab import Vocab
 
@@ -47,28 +47,40 @@ def vectors_of(directory, sentences):
     return session.run(None, {"tokens": tokens})[0]
 
 
-SLOW = ("tlaser_max", "dual_max", "dual_attention", "laser")
+@pytest.fixture(scope="module")
+def exported(models, tmp_path_factory):
+    """A function from a name of `ENCODERS` to its model directory, its export and its facts."""
+    top, facts = tmp_path_factory.mktemp("onnx"), {}
+
+    def export(name):
+        if name not in facts:
+            facts[name] = onnx_file.export_onnx(models(name), top / name)
+        return models(name), top / name, facts[name]
+
+    return export
+
+
+SLOW = ("tlaser_max", "dual", "dual_max", "dual_attention", "laser", "static")
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.exhaustive if n in SLOW else ()) for n in ENCODERS]
 )
-def test_vectors_are_the_same_in_batches_of_any_size(tmp_path, models, name):
-    directory = models(name)
-    facts = onnx_file.export_onnx(directory, tmp_path / "out")
+def test_vectors_are_the_same_in_batches_of_any_size(exported, name):
+    directory, out, facts = exported(name)
     ours = xling_jax.load(directory).encode(TEXTS)
     assert np.ptp(ours) > 0.1 and facts["largest_difference"] < 1e-5
-    np.testing.assert_allclose(vectors_of(tmp_path / "out", TEXTS), ours, atol=1e-5)
+    np.testing.assert_allclose(vectors_of(out, TEXTS), ours, atol=1e-5)
     for part in (slice(0, 3), slice(7, 8), slice(7, 9), slice(11, 13)):
-        found = vectors_of(tmp_path / "out", TEXTS[part])
+        found = vectors_of(out, TEXTS[part])
         np.testing.assert_allclose(found, ours[part], atol=1e-5)
-    model = onnx.load(tmp_path / "out" / "model.onnx")
+    model = onnx.load(out / "model.onnx")
     onnx.checker.check_model(model)
     sizes = [d.dim_param for d in model.graph.input[0].type.tensor_type.shape.dim]
     assert sizes == ["batch", "length"]
 
 
-@pytest.mark.parametrize("storage", ["int8", "mixed", "pq"])
+@pytest.mark.parametrize("storage", ["mixed", "pq"])
 def test_few_bits_stay_few(tmp_path, models, storage):
     small = tmp_path / "small"
     words = ["--model", str(models("static_features")), "--storage", storage]
@@ -106,23 +118,13 @@ def xlm_vocab(pad_id):
     return HuggingFaceVocab({"vocab.json": json.dumps(ids).encode(), "merges.txt": b""}, text)
 
 
-@pytest.mark.parametrize("kind", ["moses", "xlm"])
+@pytest.mark.parametrize("kind", [pytest.param("moses", marks=pytest.mark.exhaustive), "xlm"])
 def test_the_script_reads_vocabularies_of_other_kinds_without_jax(tmp_path, models, kind):
     spec = load_model(models("static"))
     xlm, moses = xlm_vocab(spec.vocab.pad_id), Vocab(spec.vocab.model_bytes, moses=True)
-    save_model(
-        tmp_path / "m",
-        family="static",
-        encoder_args=spec.config["encoder"],
-        params=spec.params,
-        vocab={"moses": moses, "xlm": xlm}[kind],
-        languages=(),
-        max_length_tokens=40,
-        training={},
-        prompts={"query": "the dog "},
-        default_prompt="query",
-        truncate_dim=5,
-    )
+    settings = {"prompts": {"query": "the dog "}, "default_prompt": "query", "truncate_dim": 5}
+    vocab = {"moses": moses, "xlm": xlm}[kind]
+    save_again(models("static"), tmp_path / "m", vocab=vocab, **settings)
     onnx_file.export_onnx(tmp_path / "m", tmp_path / "o")
     found, loaded = run_script(tmp_path / "o", TEXTS)
     ours = xling_jax.load(tmp_path / "m").encode(TEXTS)
@@ -153,11 +155,10 @@ def test_more_parameters_than_a_file_holds_are_refused(tmp_path, models, monkeyp
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["static_features", "dual", "laser"])
-def test_eight_bits_are_smaller_and_close(tmp_path, models, name):
-    directory = models(name)
-    whole = onnx_file.export_onnx(directory, tmp_path / "o")
-    facts = onnx_file.export_onnx(directory, tmp_path / "o", quantize="int8", overwrite=True)
+@pytest.mark.parametrize("name", ["static_features", "mean", "laser_mixed"])
+def test_eight_bits_are_smaller_and_close(tmp_path, exported, name):
+    directory, _, whole = exported(name)
+    facts = onnx_file.export_onnx(directory, tmp_path / "o", quantize="int8")
     assert facts["size_mb"] < whole["size_mb"]
     assert facts["mean_cosine"] > 0.98
     ours = xling_jax.load(directory).encode(TEXTS, normalize=True)
@@ -210,10 +211,9 @@ def test_a_missing_package_is_named(tmp_path, models, monkeypatch):
         onnx_file.export_onnx(models("static"), tmp_path / "o")
 
 
-@pytest.mark.parametrize("name", ["tlaser", "dual", "laser", "static"])
-def test_no_sentences_and_no_tokens_give_vectors_of_their_number(tmp_path, models, name):
-    onnx_file.export_onnx(models(name), tmp_path / "o")
-    session = onnxruntime.InferenceSession(tmp_path / "o" / "model.onnx")
+@pytest.mark.parametrize("name", ["tlaser", "laser_mixed", "static_features"])
+def test_no_sentences_and_no_tokens_give_vectors_of_their_number(exported, name):
+    session = onnxruntime.InferenceSession(exported(name)[1] / "model.onnx")
     run = lambda *shape: session.run(None, {"tokens": np.zeros(shape, np.int32)})[0]
     dim = run(1, 1).shape[1]
     for batch, length in ((0, 5), (0, 0), (2, 0)):

@@ -51,7 +51,10 @@ def random_texts(count, seed=0):
             yield text
 
 
-@pytest.fixture(scope="module", params=["unigram", "bpe", "cased bpe", "shipped"])
+@pytest.fixture(
+    scope="module",
+    params=["unigram", "cased bpe", pytest.param("shipped", marks=pytest.mark.slow)],
+)
 def vocab(request):
     if request.param == "shipped":
         return Vocab(SHIPPED["mini"] / "sentencepiece.model")
@@ -64,10 +67,12 @@ def vocab(request):
     )
 
 
-def test_tokens_are_the_same_for_any_text(vocab):
+def test_tokens_are_the_same_for_any_text(vocab, request):
     tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json(vocab))
     assert tokenizer.get_vocab_size() == vocab.size
-    every_character = [chr(n) for n in range(0x10000) if not 0xD800 <= n < 0xE000]
+    is_shipped = "shipped" in request.node.name
+    step = 1 if is_shipped else 17  # characters are normalized alike by all
+    every_character = [chr(n) for n in range(0, 0x10000, step) if not 0xD800 <= n < 0xE000]
     texts = [*HOSTILE, *TEXT, *random_texts(3000), *(f"a{c}b" for c in every_character)]
     found = [row.ids for row in tokenizer.encode_batch(texts)]
     expected = vocab.split(texts, 1)
@@ -105,7 +110,10 @@ def test_pieces_of_several_words_are_kept():
     "make, reason",
     [
         (lambda: train_vocab(TEXT, size=40, model_type="word"), "vocab.model_type=word"),
-        (lambda: train_vocab(TEXT, size=150, moses=True), "vocab.moses=True"),
+        (
+            lambda: Vocab(train_vocab(TEXT, size=150).model_bytes, moses=True),
+            "vocab.moses=True",
+        ),
         (
             lambda: LaserVocab(
                 {
