@@ -31,9 +31,9 @@ def test_defaults_are_those_of_the_signature():
 def test_options_of_a_function_that_is_passed_on_to_are_options_of_the_class():
     assert options.defaults(Passing)["scale"] == 2.0
     assert "ignore" not in options.defaults(Passing)
-    made = options.build(Passing, {"size": 3, "scale": 7.0}, "toy")
+    made = options.make(Passing, {"size": 3, "scale": 7.0}, "toy")
     assert made.passed == {"scale": 7.0} and made.size == 3
-    assert options.build(Passing, {"size": 3}, "toy").passed == {"scale": 2.0}
+    assert options.make(Passing, {"size": 3}, "toy").passed == {"scale": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_options_of_a_function_that_is_passed_on_to_are_options_of_the_class():
 )
 def test_wrong_options_are_refused_with_the_near_ones(settings, message):
     with pytest.raises(ValueError, match=message):
-        options.build(Toy, settings, "toy")
+        options.make(Toy, settings, "toy")
 
 
 @pytest.mark.parametrize(

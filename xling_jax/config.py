@@ -246,8 +246,8 @@ def _make_room(config: dict[str, Any], overrides: Sequence[str]) -> list[str]:
     Returns:
         The overrides that are left: a duration of 0 beside one in another unit says nothing.
     """
-    from xling_jax.train.durations import split_unit
     from xling_jax.train.experiment import SECTIONS
+    from xling_jax.train.options import split_unit
 
     values = {
         word.removeprefix("--config.").partition("=")[0]: _literal(word.partition("=")[2])

@@ -120,7 +120,7 @@ def _passed_on(target: Callable) -> dict[str, Any]:
 
 def check(
     target: Callable,
-    settings: Mapping[str, Any],
+    values: Mapping[str, Any],
     where: str,
     *,
     partial: bool = False,
@@ -133,14 +133,14 @@ def check(
 
     Args:
         target: a class or function.
-        settings: option -> value.
+        values: option -> value.
         where: section of the config, for the message.
         partial: some may still be missing.
-        **supplied: arguments that are given beside the settings.
+        **supplied: arguments that are given besides.
     """
     known = defaults(target, supplied)
     parameters = inspect.signature(target).parameters
-    for name, value in settings.items():
+    for name, value in values.items():
         if name not in known:
             hint = did_you_mean(name, known)
             raise ValueError(
@@ -151,7 +151,7 @@ def check(
         if name in parameters:
             _check_type(parameters[name].annotation, value, f"{where}.{name}")
     for name, default in known.items():
-        if default is REQUIRED and name not in settings and not partial:
+        if default is REQUIRED and name not in values and not partial:
             raise ValueError(f"{where}.{name} is missing; {target.__name__} needs it")
 
 
@@ -183,14 +183,14 @@ def _check_type(annotation: Any, value: Any, where: str) -> None:
         raise ValueError(f"{where}={value!r} must be of type {name}")
 
 
-def build(target: Callable, settings: Mapping[str, Any], where: str, **supplied: Any) -> Any:
-    """Calls a class or function with checked settings; arguments and errors as `check`.
+def make(target: Callable, values: Mapping[str, Any], where: str, **supplied: Any) -> Any:
+    """Calls a class or function with checked options; arguments and errors as `check`.
 
     A class with `passes_to` gets those that it passes on as the argument `passed`, complete.
     """
-    check(target, settings, where, **supplied)
+    check(target, values, where, **supplied)
     passed_on = _passed_on(target)
     if passed_on:
-        supplied["passed"] = {name: settings.get(name, value) for name, value in passed_on.items()}
-    own = {name: value for name, value in settings.items() if name not in passed_on}
+        supplied["passed"] = {name: values.get(name, value) for name, value in passed_on.items()}
+    own = {name: value for name, value in values.items() if name not in passed_on}
     return target(**own, **supplied)

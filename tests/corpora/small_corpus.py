@@ -31,7 +31,7 @@ def write_corpus(path: Path, num_rows: int, languages=("de", "en", "fr"), seed=0
 def preparation(**given) -> Preparation:
     """A preparation from plain values."""
     for name, rules in (("cleaning", CleaningRules), ("vocab", VocabOptions)):
-        given[name] = options.build(rules, given.get(name, {}), name)
+        given[name] = options.make(rules, given.get(name, {}), name)
     return Preparation(**given)
 
 

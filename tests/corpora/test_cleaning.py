@@ -222,7 +222,7 @@ def test_broken_held_out_line_is_named(tmp_path):
 )
 def test_wrong_settings_are_explained(values, message):
     with pytest.raises(ValueError, match=message):
-        options.build(CleaningRules, values, "cleaning")
+        options.make(CleaningRules, values, "cleaning")
 
 
 def test_alphabet_only_needs_an_alphabet_for_each_language():

@@ -14,7 +14,7 @@ from xling_jax.train.batches import (
     read_batches,
     training_directions,
 )
-from xling_jax.train.durations import Epoch
+from xling_jax.train.options import Epoch
 
 BOS, PAD, EOS = 0, 1, 2
 PAIRS = ("aa-bb", "bb-aa", "cc-aa")

@@ -374,7 +374,7 @@ def _numpy_encoder(
     """An encoder in NumPy; None also with arguments that only its Linen module knows."""
     given = dict(encoder_args)
     if family == "static":
-        return options.build(NumpyStatic, given, "encoder")
+        return options.make(NumpyStatic, given, "encoder")
     if family not in NUMPY_ENCODERS:
         return None
     if family == "dual" and (given.get("layers"), given.get("pooling")) == (0, "weighted_mean"):
@@ -383,7 +383,7 @@ def _numpy_encoder(
     given.pop("dtype", None)
     if not given.keys() <= options.defaults(NUMPY_ENCODERS[family]).keys():
         return None
-    return options.build(NUMPY_ENCODERS[family], given, "encoder")
+    return options.make(NUMPY_ENCODERS[family], given, "encoder")
 
 
 def _facts(

@@ -84,7 +84,7 @@ def build_encoder(family: str, *, vocab_size: int, **arguments: Any) -> nn.Modul
     Raises:
         ValueError: for an unknown family or argument, listing the known ones.
     """
-    return options.build(ENCODERS[family], arguments, "encoder", vocab_size=vocab_size)
+    return options.make(ENCODERS[family], arguments, "encoder", vocab_size=vocab_size)
 
 
 def build_model(
@@ -118,7 +118,7 @@ def build_model(
         for name, value in own.items():
             _check_number(name, value, known.get(name), f"{where}.{name}")
         arguments |= own
-        return options.build(target, arguments, where)
+        return options.make(target, arguments, where)
 
     parts = {"encoder": build(ENCODERS[encoder["family"]], encoder, "encoder")}
     if decoder is not None:

@@ -25,7 +25,7 @@ from xling_jax.train.batching import (
     choose_bucket_lengths,
     make_buckets,
 )
-from xling_jax.train.durations import Epoch
+from xling_jax.train.options import Epoch
 from xling_jax.train.terms.term import TEACHERS
 
 Batch = dict[str, np.ndarray]

@@ -38,11 +38,10 @@ from xling_jax.models.registry import (
 from xling_jax.registry import check_choice
 from xling_jax.text.languages import parse_pair
 from xling_jax.train.batches import DataOptions
-from xling_jax.train.durations import Epoch, in_steps, resolve, run_length
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import ObjectiveOptions, parse_objective
 from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
-from xling_jax.train.options import TrainOptions
+from xling_jax.train.options import Epoch, TrainOptions, in_steps, resolve, run_length
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.distillation import Distillation
 from xling_jax.train.terms.term import Term, all_reads
@@ -127,8 +126,8 @@ class Experiment:
         config, objective, terms = _completed(config)
         options.check_number(config["seed"], "seed", at_least=0)
         languages, evaluation = tuple(config["languages"]), config["evaluation"]
-        data = options.build(DataOptions, config["data"], "data")
-        vocab = options.build(VocabOptions, config["vocab"], "vocab")
+        data = options.make(DataOptions, config["data"], "data")
+        vocab = options.make(VocabOptions, config["vocab"], "vocab")
         model = build_model(
             encoder=config["encoder"],
             decoder=config.get("decoder"),
@@ -151,7 +150,7 @@ class Experiment:
             validation_corpora=data.validation_corpora,
             hold_out_validation=data.hold_out_evaluation,
             pairs=data.pairs,
-            cleaning=options.build(CleaningRules, config["cleaning"], "cleaning"),
+            cleaning=options.make(CleaningRules, config["cleaning"], "cleaning"),
             vocab=vocab,
             layout=vocab_layout(
                 config["encoder"]["family"], translates="decoder" in reads, masks="head" in reads
@@ -351,7 +350,7 @@ def _train_options(section: Mapping[str, Any], epoch: Epoch) -> TrainOptions:
     _check_durations(section, "train")
     total = run_length(section, epoch)
     resolved = resolve(section, "train", epoch, total) | {"total_steps": total}
-    return options.build(TrainOptions, resolved, "train")
+    return options.make(TrainOptions, resolved, "train")
 
 
 def _check_named(

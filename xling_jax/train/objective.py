@@ -62,7 +62,7 @@ def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveOptions, dict[
     for name, values in section.items():
         if name in shared:
             continue
-        term = options.build(TERMS[name], values, f"objective.{name}")
+        term = options.make(TERMS[name], values, f"objective.{name}")
         if term.weight < 0:
             raise ValueError(f"objective.{name}.weight={term.weight} must not be negative")
         if term.weight:
@@ -75,7 +75,7 @@ def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveOptions, dict[
             if terms
             else f"objective: no term has a weight; add one of {', '.join(TERMS)}"
         )
-    return options.build(ObjectiveOptions, given, "objective"), terms
+    return options.make(ObjectiveOptions, given, "objective"), terms
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,7 +81,7 @@ def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
     for key, value in arguments.items():
         options.check_number(value, f"schedule.{key}", at_least=0)
     try:
-        schedule = options.build(find_schedule(name), arguments, "schedule")
+        schedule = options.make(find_schedule(name), arguments, "schedule")
         schedule(0)
         return schedule
     except (TypeError, ValueError) as error:
@@ -169,7 +169,7 @@ def make_optimizer(
     if arguments.get("weight_decay") == 0 and "weight_decay" not in options.defaults(function):
         del arguments["weight_decay"]
     try:
-        optimizer = options.build(function, arguments, "optimizer", learning_rate=schedule)
+        optimizer = options.make(function, arguments, "optimizer", learning_rate=schedule)
         one = jnp.zeros(2)
         jax.eval_shape(lambda: optimizer.update(one, optimizer.init(one), one))
     except TypeError as error:

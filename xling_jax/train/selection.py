@@ -1,4 +1,4 @@
-"""Which metric chooses: the direction of a metric, and the end of a run that no longer improves."""
+"""Metrics that choose: which values are better, and when a run no longer improves."""
 
 import dataclasses
 import math
@@ -8,11 +8,11 @@ from typing import Any
 GOALS = ("max", "min")
 
 
-def find_goal(setting: str, metric: str, given: str, known: str | None) -> str:
-    """Whether a higher or a lower value of a metric is better, never by a guess.
+def find_goal(option: str, metric: str, given: str, known: str | None) -> str:
+    """`max` or `min`, whichever is better for a metric, never by a guess.
 
     Args:
-        setting: that names the metric, `train.best` or `train.stop`, for errors.
+        option: that names the metric, `train.best` or `train.stop`, for errors.
         metric: its name.
         given: `max`, `min` or "", as the config has it.
         known: what is declared by those who measure it; None if they do not say.
@@ -23,13 +23,13 @@ def find_goal(setting: str, metric: str, given: str, known: str | None) -> str:
     if given and known and given != known:
         better = "higher" if known == "max" else "lower"
         raise ValueError(
-            f"{setting}_goal={given!r}: {better} is better for {metric}; set it to {known!r} or "
+            f"{option}_goal={given!r}: {better} is better for {metric}; set it to {known!r} or "
             "leave it out"
         )
     if not given and not known:
         raise ValueError(
-            f"{setting}_metric={metric!r} does not say whether higher is better; set "
-            f"{setting}_goal to 'max' or 'min'"
+            f"{option}_metric={metric!r} does not say whether higher is better; set "
+            f"{option}_goal to 'max' or 'min'"
         )
     return given or known
 
@@ -93,7 +93,7 @@ class EarlyStopping:
     def reason(self) -> str:
         """Why the run is over, "" if it is not.
 
-        A run that ended goes on if it is started again with settings that would not have ended it.
+        A run that ended goes on if it is started again with options that would not have ended it.
         """
         ended = self._state["ended"]
         if not self.metric or not ended or not self._is_over(ended):

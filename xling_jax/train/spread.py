@@ -51,7 +51,7 @@ def spread_over_devices(config: dict[str, Any], devices: int) -> None:
     data, fsdp = config["data"], config["mesh"]["fsdp"]
     if devices % fsdp:
         raise ValueError(f"devices={devices} must be a multiple of mesh.fsdp={fsdp}")
-    published = options.build(DataOptions, data, "data")
+    published = options.make(DataOptions, data, "data")
     if published.batch_size:
         multiple = devices
         data |= {"batch_size": -(-published.batch_size // devices) * devices}
@@ -65,7 +65,7 @@ def spread_over_devices(config: dict[str, Any], devices: int) -> None:
         data |= {"accumulation_steps": max(1, steps // joined)}
     data["batch_multiple"] = multiple
     config["mesh"]["data"] = devices // fsdp
-    before, after = _update(published), _update(options.build(DataOptions, data, "data"))
+    before, after = _update(published), _update(options.make(DataOptions, data, "data"))
     for line in _changes(before, after, devices, [*config["objective"]]):
         _logger.info("devices=%d: %s", devices, line)
 

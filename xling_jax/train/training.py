@@ -15,13 +15,12 @@ from xling_jax.models.numpy_static import NOT_TRAINED
 from xling_jax.models.registry import CrossLingualModel
 from xling_jax.registry import check_choice
 from xling_jax.train.batches import Direction
-from xling_jax.train.durations import Epoch, resolve_schedule
 from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective
 from xling_jax.train.optimizer import frozen, is_named, make_optimizer, make_schedule
-from xling_jax.train.options import TrainOptions
+from xling_jax.train.options import Epoch, TrainOptions, resolve_schedule
 from xling_jax.train.selection import find_goal
 from xling_jax.train.state import TrainState, abstract_state
 from xling_jax.train.step import Steps, make_steps

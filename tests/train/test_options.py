@@ -1,6 +1,6 @@
 import pytest
 
-from xling_jax.train.durations import Epoch, resolve, resolve_schedule, run_length, split_unit
+from xling_jax.train.options import Epoch, resolve, resolve_schedule, run_length, split_unit
 
 EPOCH = Epoch(steps=250.0, examples=32_000)
 
