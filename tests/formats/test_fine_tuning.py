@@ -14,7 +14,6 @@ from tests.train.processes import metrics_without_timing
 from xling_jax.config import load
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.laser import convert_laser
 from xling_jax.formats.registry import EXPORTERS
 from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import Dropout
@@ -30,7 +29,7 @@ transformers = pytest.importorskip("transformers")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
 from tests.formats import huggingface_reference as reference  # noqa: E402
-from tests.formats import laser_reference, rotary_reference  # noqa: E402
+from tests.formats import rotary_reference  # noqa: E402
 
 SOURCE = ["la mo ti ren", "kel da vi", "su kel mo la bor", "né ti"]
 TARGET = ["ren ti mo", "vi da kel la la", "bor su", "mo né ti su kel"]
@@ -299,14 +298,3 @@ def test_trained_on_several_devices_stopped_and_exported(published, corpus, tmp_
     train_here(settings, tmp_path / "still")
     vectors = [xling_jax.load(tmp_path / name).encode(reference.TEXTS) for name in ("still", "m")]
     np.testing.assert_allclose(*vectors, atol=1e-6)
-
-
-@pytest.mark.exhaustive
-def test_laser_trains_on(corpus, sentences, tmp_path):
-    path = laser_reference.write_laser2(tmp_path, [text for text in sentences if text.strip()])
-    convert_laser(path, tmp_path / "m")
-    train_here(settings_of(corpus, tmp_path / "m"), tmp_path / "w")
-    before, after = load_model(tmp_path / "m"), load_model(tmp_path / "w/encoder")
-    assert after.vocab.fingerprint == before.vocab.fingerprint
-    assert after.config["training"]["encoder"] == {"dropout": 0.1}
-    assert np.isfinite(xling_jax.load(tmp_path / "w").encode(["la mo", ""])).all()

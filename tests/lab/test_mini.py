@@ -254,59 +254,21 @@ def test_the_ridge_regression_solves_the_normal_equations():
     assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact)
 
 
-def test_the_first_principal_component_is_gone_and_the_others_stay():
-    import mini_words
+def test_packages_with_enough_languages(tmp_path, capsys):
+    pytest.importorskip("lxml")
+    import mini_debian
 
-    rng = np.random.default_rng(3)
-    basis, _ = np.linalg.qr(rng.normal(size=(5, 5)))
-    sentences = rng.normal(size=(4000, 5)) * [1, 1, 9, 1, 1] @ basis + 7
-    values = rng.normal(size=(8, 5))
-    found = mini_words.without_first_component(values, sentences) @ basis.T
-    np.testing.assert_allclose(found[:, 2], 0, atol=0.15)
-    np.testing.assert_allclose(
-        found[:, [0, 1, 3, 4]], (values @ basis.T)[:, [0, 1, 3, 4]], atol=0.15
-    )
-
-
-def test_dimensions_have_their_share_of_a_sentence_in_every_language():
-    """Translations get like values, by whatever tokens."""
-    import mini_words
-
-    rng = np.random.default_rng(1)
-    english, german = [f"w{i}" for i in range(20)], [f"ü{i}" for i in range(20)]
-    # The vocabulary of 40 words is one token each.
-    ids = {name: i for i, name in enumerate(english + german)}
-    letters = {name: "abcdefghijklmnopqrstuvwxyz"[i] * 3 for i, name in enumerate(english)}
-
-    class Vocab:
-        size = 40
-
-        def encode_flat(self, texts):
-            rows = [[ids[name] for name in text.split()] for text in texts]
-            return np.concatenate(rows).astype(np.int32), np.array([len(row) for row in rows])
-
-    ids |= {letters[name]: ids[name] for name in english}
-    numbers = rng.integers(0, 20, (3000, 8))
-    rows = [
-        {
-            "en": " ".join(letters[english[i]] for i in row),
-            "de": " ".join(german[i] for i in rng.permutation(row)),
-        }
-        for row in numbers
-    ]
-    topics = {letters[name]: rng.normal(size=6) for name in english}
-    ratings = {letters[name]: np.abs(rng.normal(size=2)) for name in english[:5]}
-    tokens = rng.normal(size=(40, 4)).astype(np.float32)
-    found = mini_words.word_dimensions(tokens, Vocab(), rows, topics, ratings)
-    assert found.shape == (40, 8) and found.dtype == np.float32
-    np.testing.assert_allclose(found[:20], found[20:], atol=0.05 * np.abs(found).max())
-    text = np.concatenate([numbers, numbers + 20])
-    lengths = [
-        np.linalg.norm(values[text].mean(1), axis=1).mean()
-        for values in (tokens, found[:, :6], found[:, 6:])
-    ]
-    shares = [mini_words.TOPICS_SHARE, mini_words.SENTIMENT_SHARE]
-    np.testing.assert_allclose(np.divide(lengths[1:], lengths[0]), shares, rtol=1e-3)
+    catalog, manual = "usr/share/locale/{}/LC_MESSAGES/a.mo", "usr/share/help/{}/b/index.page"
+    lines = [f"{catalog.format(code)}    games/owl,libs/owl-common" for code in ["de", "fr", "es"]]
+    lines.append(f"{catalog.format('it')}    games/owl")
+    lines += [f"{manual.format(code)}  gnome/owl-help" for code in ("de", "fr", "es")]
+    lines += [f"{manual.format(code)}  gnome/owl-doc" for code in ("C", "de", "fr")]
+    with gzip.open(tmp_path / "Contents-all.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    mini_debian.main(["list", str(tmp_path / "Contents-all.gz")])
+    names = capsys.readouterr().out.split()
+    found = [name for name in names if name.startswith("owl")]
+    assert found == ["owl", "owl-help"] and "wesnoth-1.16-httt" in names
 
 
 @pytest.mark.exhaustive

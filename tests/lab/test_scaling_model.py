@@ -1,4 +1,4 @@
-"""lab/scaling/scaling_model.py: its arithmetic by hand, and README.md as it prints it."""
+"""lab/scaling/scaling_model.py: its arithmetic by hand."""
 
 import pytest
 
@@ -38,23 +38,6 @@ def test_times_of_copies_and_of_split_parameters_by_hand(scaling_model, machine)
     assert split.exchange == pytest.approx(0.75 * 6e6 / 1e8)
 
 
-def test_small_batches_wait_for_weights_and_recurrences_for_their_steps(scaling_model, machine):
-    small = update(scaling_model, flops=1.0, recurrent=(1e6, 1.0), vectors=1e6)
-    times = scaling_model.model_times(small, machine, False)
-    assert times.products == pytest.approx(3 * 2e6 / 1e9)
-    assert times.recurrence == pytest.approx(64 * (1e-3 + 10e-6))
-    assert times.exchange == pytest.approx(0.75 * (8e6 + 2e6) / 1e8)
-
-
-def test_at_break_even_products_take_as_long_as_the_exchange(scaling_model, machine):
-    rows = scaling_model.break_even_rows(update(scaling_model), machine, False)
-    assert rows == pytest.approx(0.06 / 0.5)  # 0.5 s a pair
-    batch = rows * machine.devices
-    even = update(scaling_model, rows=batch, flops=batch * 0.5e12)
-    times = scaling_model.model_times(even, machine, False)
-    assert times.products == pytest.approx(times.exchange)
-
-
 def test_the_plan_of_a_search_by_hand(scaling_model, machine):
     # Half of 1 MiB for rows of 10 x 16 bytes, and 32 for each of 16 candidates: up to 780 keys a
     # device, 13 equal parts of 770, in tiles of a multiple of 128.
@@ -77,10 +60,3 @@ def test_an_update_is_counted_from_its_config(scaling_model, monkeypatch):
     assert counted.reduced == counted.gathered
     assert counted.vectors == 2 * 4 * 16 * 32
     assert counted.flops > 0 and counted.recurrent == ()
-
-
-def test_the_page_shows_the_search_that_is_printed(scaling_model, capsys):
-    scaling_model.search_tables()
-    page = (LAB / "scaling/README.md").read_text("utf-8")
-    for table in capsys.readouterr().out.strip().split("\n\n"):
-        assert table.strip() in page
