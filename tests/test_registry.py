@@ -28,7 +28,7 @@ def test_an_entry_that_leads_nowhere_names_its_table(name):
 
 
 def test_a_task_without_its_attributes_is_refused_where_it_is_defined():
-    with pytest.raises(TypeError, match="Bare: a task has the class attributes title, data_help"):
+    with pytest.raises(TypeError, match="Bare: a task needs the class attributes title, data_help"):
 
         class Bare(Task):
             pass

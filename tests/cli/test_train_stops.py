@@ -112,8 +112,8 @@ def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_command_continues(st
         assert lines[0].startswith(f"xling {command}: error: {tmp_path / 'w'}: in use since")
     os.kill(first.pid, signal.SIGINT)
     assert ended(first) == 130
-    assert "interrupted: saving after this step; Ctrl-C again leaves at once" in said()
-    assert "checkpoint saved; the same command continues" in said()
+    assert "interrupted: saving after this step; press Ctrl-C again to exit immediately" in said()
+    assert "checkpoint saved; run the same command to resume" in said()
     assert "Traceback" not in said() and not (tmp_path / "w" / "run.lock").exists()
     step = newest(tmp_path / "w")
 
@@ -138,10 +138,10 @@ def test_a_second_ctrl_c_leaves_at_once(start):
     process, said = start(100_000, slow_saving)
     assert wait_for(lambda: "saving now" in said(), 300), said()
     os.kill(process.pid, signal.SIGINT)
-    assert wait_for(lambda: "Ctrl-C again leaves at once" in said(), 300), said()
+    assert wait_for(lambda: "press Ctrl-C again to exit immediately" in said(), 300), said()
     os.kill(process.pid, signal.SIGINT)
     assert ended(process, 5) == 130
-    assert said().endswith("left at once; the same command continues\n")
+    assert said().endswith("exited immediately; run the same command to resume\n")
 
 
 def endless_cleaning():
@@ -156,7 +156,7 @@ def test_ctrl_c_while_preparing_is_one_line(start):
     assert wait_for(lambda: "cleaning now" in said(), 300), said()
     os.kill(process.pid, signal.SIGINT)
     assert ended(process, 20) == 130
-    assert said() == "cleaning now\nxling train: interrupted; the same command continues\n"
+    assert said() == "cleaning now\nxling train: interrupted; run the same command to resume\n"
 
 
 def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(start, corpus, tmp_path):

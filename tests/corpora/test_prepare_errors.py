@@ -44,8 +44,8 @@ def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
     for changes, message in [
         ({"pairs": ("de-xx",)}, "data.pairs: unknown language 'xx'; known: de, en, fr"),
         ({"pairs": "de-en"}, "data.pairs must be a list"),
-        ({"pairs": ()}, "data.pairs must be a list with at least one"),
-        ({"corpora": ()}, "data.corpora must be a list with at least one"),
+        ({"pairs": ()}, "data.pairs must be a list of at least one"),
+        ({"corpora": ()}, "data.corpora must be a list of at least one"),
         ({"corpora": (corpus, corpus)}, "data.corpora: tsv:.*corpus.tsv is named twice"),
         (
             {"vocab": {"sizes": 3}},

@@ -62,7 +62,7 @@ def test_both_spellings_mean_the_same_and_do_not_contradict(encoder, sentences, 
         ({"prompt_name": "query"}, "prompt_name='query' must be one of .* .none.; or give"),
         ({"prompt": "a", "prompt_name": "b"}, "not both"),
         ({"truncate_dim": 99}, "truncate_dim=99 must be from 1 to 16"),
-        ({"ranges": np.zeros((2, 16))}, "ranges belong to precision='int8'"),
+        ({"ranges": np.zeros((2, 16))}, "ranges must be given for precision='int8'"),
         ({"precision": "int8", "ranges": np.zeros((2, 5))}, r"ranges must be \[2, 16\]"),
     ],
 )

@@ -55,8 +55,8 @@ def test_prompts_and_width_to_keep_are_part_of_the_model(tmp_path, model_argumen
 @pytest.mark.parametrize(
     "wrong, problem",
     [
-        ({"prompts": {"query": 1}}, "prompts must be texts by name; found"),
-        ({"prompts": ["query"]}, "prompts must be texts by name; found"),
+        ({"prompts": {"query": 1}}, "prompts must map names to texts; found"),
+        ({"prompts": ["query"]}, "prompts must map names to texts; found"),
         ({"default_prompt": "q"}, "default_prompt must be the name of a prompt .none.; found 'q'"),
         ({"truncate_dim": 0}, "truncate_dim must be from 1 to"),
         ({"truncate_dim": 10_000}, "truncate_dim must be from 1 to"),

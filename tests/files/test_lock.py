@@ -89,7 +89,7 @@ def test_a_machine_that_is_gone_blocks_for_a_time_that_is_said(
     with caplog.at_level("INFO"), only_run(elsewhere.parent):
         assert 0.8 <= time.monotonic() - started < 5
         (line,) = (record.getMessage() for record in caplog.records)
-        assert "on elsewhere: xling train; waiting up to 1 s for a sign of life" in line
+        assert "on elsewhere: xling train; waiting up to 1 s for its heartbeat" in line
         before = elsewhere.stat().st_mtime_ns
         time.sleep(0.5)
         assert elsewhere.stat().st_mtime_ns > before, "the new run shows no sign of life"

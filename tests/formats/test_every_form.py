@@ -16,7 +16,7 @@ from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
 from xling_jax.formats.model2vec import convert_model2vec  # noqa: E402
 
 NO_LAYERS = "is of family (bert|rotary); model2vec has no layers; use --to onnx or"
-ROTARY = "encoders of family rotary have no form in sentence-transformers; use --to onnx, which"
+ROTARY = "encoders of family rotary do not exist in sentence-transformers; use --to onnx, which"
 DROPS = "drops the token .* StaticEmbedding counts all; use --to model2vec or --to onnx"
 # Family -> why sentence-transformers cannot hold it; the others it can.
 REFUSED = {
@@ -28,10 +28,10 @@ REFUSED = {
         ROTARY,
     ),
     **dict.fromkeys(("model2vec, WordPiece", "model2vec, unigram", "model2vec, int8"), DROPS),
-    "MPNet": "encoder.relative_positions=True has no form",
-    "XLM": "HuggingFaceVocab has no form as tokenizer.json",
-    "LASER": "encoders of family laser have no form in sentence-transformers",
-    "LASER2": "encoders of family laser have no form in sentence-transformers",
+    "MPNet": "encoder.relative_positions=True does not exist in",
+    "XLM": "HuggingFaceVocab does not fit tokenizer.json",
+    "LASER": "encoders of family laser do not exist in sentence-transformers",
+    "LASER2": "encoders of family laser do not exist in sentence-transformers",
 }
 # And model2vec.
 REFUSED_BY_MODEL2VEC = {

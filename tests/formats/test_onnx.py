@@ -191,7 +191,7 @@ def test_wrong_use_is_refused(tmp_path, models, capsys):
     for wrong, says in (
         (["--to", "laser"], "is of family static; --to laser writes those of family laser"),
         (["--quantize", "int8"], "give --workdir and --checkpoint, or --model with --to"),
-        (["--to", "laser", "--quantize", "int8"], "--quantize int8: goes with --to onnx alone"),
+        (["--to", "laser", "--quantize", "int8"], "--quantize int8: requires --to onnx"),
         (["--to", "onnx", "--storage", "int8"], "give --workdir and --checkpoint, or --model"),
     ):
         assert main([*export, *wrong]) == (1 if wrong == ["--to", "laser"] else 2)

@@ -122,7 +122,7 @@ def test_pieces_of_several_words_are_kept():
                 },
                 LaserText(),
             ),
-            "LaserVocab has no form",
+            "LaserVocab does not fit",
         ),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_declared_latin_1_is_read_and_broken_bytes_of_ascii_are_a_problem(tmp_
 def test_an_encoding_that_is_not_that_of_the_file_is_refused(tmp_path, encoding):
     head = f'<?xml version="1.0" encoding="{encoding}"?>'
     line = refused("tmx", tmp_path, {"a.tmx": _TMX.format(head, "ja ü").encode()})
-    assert line.startswith("a.tmx:1: ") or line.startswith("a.tmx: is not of its encoding")
+    assert line.startswith("a.tmx:1: ") or line.startswith("a.tmx: is not in the encoding")
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_found_by_its_check_sum(tmp_path):
         (info,) = (info for info in archive.infolist() if info.filename.endswith("data/0"))
     checkpoint[info.header_offset + 200] ^= 1
     files = {"l.pt": bytes(checkpoint), "l.spm": model_files.vocab().model_bytes}
-    assert "is damaged: check sum of " in refused("laser", tmp_path, files)
+    assert "is damaged: checksum of " in refused("laser", tmp_path, files)
 
 
 @pytest.mark.exhaustive

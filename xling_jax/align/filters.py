@@ -29,7 +29,7 @@ class Filters:
     min_words: int | None = option(
         None, "mine texts of at least this many words and punctuation marks", positive=True
     )
-    max_words: int | None = option(None, "mine texts of at most this many", positive=True)
+    max_words: int | None = option(None, "mine texts of at most this many words", positive=True)
     languages: tuple[str, ...] = option(
         (),
         "of source and target, such as de,en: mine only texts that py3langid takes for theirs "

@@ -62,7 +62,7 @@ class SentenceAligner:
         0.5, "cost of a sentence without translation; random pairs cost about 1", positive=True
     )
     num_samples: int = 100
-    radius: int = option(10, "of the band around the coarser alignment, in sentences")
+    radius: int = option(10, "search radius around the coarse path, in sentences")
     seed: int = 0
 
     def __post_init__(self):

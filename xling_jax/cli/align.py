@@ -166,7 +166,7 @@ def _check_arguments(args: argparse.Namespace) -> Options:
         raise OptionError("--sentences: is a command of its own, xling align-sentences")
     options = options_from(args, Options, optional_config(args))
     if options.document_mode != "sentences" and (args.source_embeddings or args.target_embeddings):
-        raise OptionError("--document-mode: precomputed vectors are of sentences; leave it out")
+        raise OptionError("--document-mode: does not apply to precomputed vectors of sentences")
     for name in ("domain", "url_matching"):
         if getattr(options, name) and (Path(args.source).is_dir() or Path(args.target).is_dir()):
             raise OptionError(

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or, with --languages, KIND:WHERE such as moses:data/test.de-en",
     )
     parser.add_argument(
-        "--languages", type=words, metavar="CODE,CODE", help="those to use (default: all)"
+        "--languages", type=words, metavar="CODE,CODE", help="languages to use (default: all)"
     )
     parser.add_argument(
         "--k",

@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
     group.add_argument("--num-processes", type=int, metavar="N")
-    group.add_argument("--process-id", type=int, metavar="I", help="number of this one, 0 to N - 1")
+    group.add_argument(
+        "--process-id", type=int, metavar="I", help="number of this process, 0 to N - 1"
+    )
 
 
 @contextlib.contextmanager

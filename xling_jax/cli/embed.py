@@ -93,8 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="of the vectors in the file; int8 and packed bits (binary, ubinary) come with "
-        "OUTPUT.json, which says what they mean (default: float32)",
+        help="how vectors are stored; int8 and packed bits (binary, ubinary) come with "
+        "OUTPUT.json, which describes them (default: float32)",
     )
     add(
         "--prompt-name",

@@ -100,7 +100,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
             "--languages",
             type=words,
             metavar="CODE,CODE",
-            help="those to measure, in order (default: all)",
+            help="languages to measure, in order (default: all)",
         )
     if "config" in task.offers:
         parser.add_argument(
@@ -114,7 +114,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
             "--pictures",
             action=argparse.BooleanOptionalAction,
             default=True,
-            help="draw the results (default: yes)",
+            help="draw pictures of the results (default: yes)",
         )
 
 
@@ -177,7 +177,7 @@ def _metric(args: argparse.Namespace, task: Task, known: Mapping[str, float]) ->
     # Without a name before it, of the first data set.
     metric = next((name for name in known if wanted in (name, name.rpartition("/")[2])), wanted)
     if metric not in known:
-        raise OptionError(f"--metric {metric}: is not measured; there is {', '.join(known)}")
+        raise OptionError(f"--metric {metric}: is not measured; choose from {', '.join(known)}")
     return metric
 
 
@@ -276,7 +276,7 @@ def _load_encoder(
     """The encoder of `--model`, or the vectors of `--embeddings`; both have `encode`."""
     embeddings, dim = getattr(args, "embeddings", None), getattr(args, "dim", None)
     if dim is not None and (embeddings is None or dim < 1):
-        raise OptionError(f"--dim {dim}: must be positive, and goes with --embeddings only")
+        raise OptionError(f"--dim {dim}: must be positive, and requires --embeddings")
     if embeddings is None:
         return load_encoder(args.model, args)
     check_vector_options(args)

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
             "--truncate-dim"
         )
     if args.quantize and args.to != "onnx":
-        raise OptionError(f"--quantize {args.quantize}: goes with --to onnx alone")
+        raise OptionError(f"--quantize {args.quantize}: requires --to onnx")
     refuse_existing(args.output, args.overwrite)
     if to:
         export_to(args)

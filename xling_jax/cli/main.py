@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        then = "; the same command continues" if args.command in _CONTINUING else ""
+        then = "; run the same command to resume" if args.command in _CONTINUING else ""
         print(f"xling {args.command}: interrupted{then}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of stdout has closed it, which is no failure of ours

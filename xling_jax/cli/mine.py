@@ -96,11 +96,11 @@ class Options:
         mining.RETRIEVALS,
     )
     min_cosine: float | None = option(
-        None, "keep pairs with at least this cosine; for unrelated texts"
+        None, "keep pairs with at least this cosine; a guard against unrelated texts"
     )
     memory_mb: float = option(512, "memory for the search, besides vectors", positive=True)
     backend: str = option(
-        "auto", "of the search; auto: JAX where it has an accelerator, else NumPy", knn.BACKENDS
+        "auto", "search backend; auto: JAX on an accelerator, otherwise NumPy", knn.BACKENDS
     )
     index: str = option(
         EXACT,

@@ -36,7 +36,7 @@ class Cut:
 
     threshold: float | None = option(None, "keep pairs that score more than this")
     precision: float | None = option(
-        None, "keep the most pairs of which this share is expected to be translations, such as 0.95"
+        None, "keep the most pairs with this expected share of translations, such as 0.95"
     )
     top: int | None = option(None, "keep this many pairs, the best", positive=True, metavar="N")
 

@@ -58,7 +58,7 @@ _SENTENCES = find_config("quickstart").with_name("quickstart_sentences.tsv")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", required=True, help="directory of the run")
     parser.add_argument(
-        "--no-training", action="store_true", help="show the packaged encoder, train none"
+        "--no-training", action="store_true", help="show the packaged encoder, and train nothing"
     )
     parser.add_argument(
         "--config",

@@ -15,7 +15,7 @@ examples:
   xling train --config ct_laser --workdir runs/x --dry-run
 
 The same command started again continues from the last checkpoint. SIGTERM and Ctrl-C save and
-leave; a second Ctrl-C leaves at once.
+stop; a second Ctrl-C exits immediately.
 """
 
 

@@ -105,9 +105,9 @@ class Preparation:
     def __post_init__(self):
         for name in ("pairs", "corpora"):
             if isinstance(value := getattr(self, name), str):
-                raise ValueError(f"data.{name} must be a list with at least one; found {value!r}")
+                raise ValueError(f"data.{name} must be a list of at least one; found {value!r}")
         if not self.pairs:
-            raise ValueError(f"data.pairs must be a list with at least one; found {self.pairs!r}")
+            raise ValueError(f"data.pairs must be a list of at least one; found {self.pairs!r}")
         languages = check_languages(self.languages)
         pairs = [parse_pair(pair, allow_same=True) for pair in self.pairs]
         codes = list(itertools.chain(*pairs))

@@ -146,7 +146,7 @@ def prepare(
 def check_corpora(preparation: Preparation) -> None:
     """Raises `OptionError` if there is nothing to prepare."""
     if not preparation.corpora:
-        raise OptionError("data.corpora must be a list with at least one; found ()")
+        raise OptionError("data.corpora must be a list of at least one; found ()")
 
 
 def load_prepared(

@@ -72,7 +72,7 @@ class AlignmentOptions:
     )
     memory_mb: float = option(512, "memory for the search, besides vectors", positive=True)
     backend: str = option(
-        "auto", "of the search; auto: JAX where it has an accelerator, else NumPy", knn.BACKENDS
+        "auto", "search backend; auto: JAX on an accelerator, otherwise NumPy", knn.BACKENDS
     )
     seed: int = 0  # of the samples of sentences, the split, the SVM and the cross-validation
 

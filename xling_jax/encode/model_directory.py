@@ -451,7 +451,7 @@ def _check_prompts_and_width(config: Mapping[str, Any], where: str) -> None:
         isinstance(name, str) and isinstance(text, str) for name, text in prompts.items()
     ):
         found = f"{config['prompts']!r:.60}"
-        raise ValueError(f"{where}: prompts must be texts by name; found {found}")
+        raise ValueError(f"{where}: prompts must map names to texts; found {found}")
     default = config.get("default_prompt")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         known = ", ".join(map(repr, prompts)) or "none"

@@ -86,7 +86,7 @@ class Alignment(AlignmentOptions, Task):
     def __post_init__(self):
         super().__post_init__()
         if self.debias == 0 and any(cell.startswith("debiased") for cell in self.cells):
-            raise OptionError("cells: a debiased one is not measured with debias=0; leave it out")
+            raise OptionError("cells: debias=0 leaves out the debiased ones; name others")
 
     @property
     def _cells(self) -> list[str]:

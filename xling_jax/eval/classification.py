@@ -61,7 +61,7 @@ class Classification(Task):
         PROTOCOLS,
         metavar="NAME,NAME",
     )
-    seeds: int = option(5, "runs of mlp and linear", positive=True, metavar="N")
+    seeds: int = option(5, "number of runs of mlp and linear", positive=True, metavar="N")
     seed: int = option(0, "the first seed")
     c_values: tuple[float, ...] | None = option(
         None, "inverse regularization strengths to choose from", positive=True, metavar="C,C"

@@ -47,7 +47,9 @@ class Mining(Task):
         "max", "how pairs are chosen from the candidates, see xling mine", mining.RETRIEVALS
     )
     memory_mb: float = option(512, "memory for the search", positive=True)
-    backend: str = option("auto", "searches; auto: JAX on an accelerator, else NumPy", BACKENDS)
+    backend: str = option(
+        "auto", "search backend; auto: JAX on an accelerator, else NumPy", BACKENDS
+    )
 
     title = "Bitext mining"
     data_help = (

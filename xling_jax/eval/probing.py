@@ -44,7 +44,7 @@ class Probing(Task):
     """Measures what classifiers find in the embeddings, on SentEval's tasks and with its folds."""
 
     tasks: tuple[str, ...] | None = option(
-        None, "those to measure (default: all)", metavar="NAME,NAME"
+        None, "tasks to measure (default: all)", metavar="NAME,NAME"
     )
     classifier: str = option(
         "logreg", "logistic regression, or one hidden layer with early stopping", CLASSIFIERS

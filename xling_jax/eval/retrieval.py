@@ -35,7 +35,7 @@ _MAX_HEATMAP_LANGUAGES = 30
 class Retrieval(ParallelTask):
     """P@k between all languages in both directions, the error rate reported for Tatoeba, xSIM."""
 
-    similarity: str = option("cosine", "what ranks the candidates", SIMILARITIES)
+    similarity: str = option("cosine", "how candidates are ranked", SIMILARITIES)
     k: tuple[int, ...] = option((1, 5), "the k of P@k", positive=True, metavar="K,K")
     match: str = option(
         "index",

@@ -84,7 +84,7 @@ class ParallelTask(Task, abstract=True):
     """A task on parallel text."""
 
     distractors: tuple[Path, ...] = option(
-        (), "lines of text that are further candidates", metavar="NAME.LANG.txt[.gz]"
+        (), "additional candidates, one per line", metavar="NAME.LANG.txt[.gz]"
     )
 
     data_help = (

@@ -93,7 +93,9 @@ class Task:
         needed = ("title", "data_help", "examples", "columns", "primary")
         missing = [name for name in needed if not hasattr(cls, name)]
         if missing and not abstract:
-            raise TypeError(f"{cls.__name__}: a task has the class attributes {', '.join(missing)}")
+            raise TypeError(
+                f"{cls.__name__}: a task needs the class attributes {', '.join(missing)}"
+            )
 
     def __post_init__(self):
         check_values(self)

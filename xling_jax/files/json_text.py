@@ -37,4 +37,6 @@ def _refuse_surrogates(text: str | bytes, value: Any) -> None:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         found = error.object[error.start]
-        raise ValueError(f"a string holds the lone surrogate {found!r}, which is no text") from None
+        raise ValueError(
+            f"a string holds the lone surrogate {found!r}, which is not text"
+        ) from None

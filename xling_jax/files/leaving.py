@@ -60,11 +60,11 @@ def noting_signals(*, pass_on: bool) -> Iterator[Callable[[], int]]:
             if number[0] not in noted:
                 continue
             if received and number[0] == signal.SIGINT:
-                print("left at once; the same command continues", file=sys.stderr)
+                print("exited immediately; run the same command to resume", file=sys.stderr)
                 leave(128 + signal.SIGINT)
             received.append(number[0])
             if number[0] == signal.SIGINT:
-                _logger.info("interrupted: saving after this step; Ctrl-C again leaves at once")
+                _logger.info("interrupted: saving after this step; Ctrl-C again exits immediately")
                 if pass_on:
                     os.kill(os.getpid(), signal.SIGTERM)
 

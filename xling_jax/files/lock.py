@@ -94,7 +94,7 @@ def _open_locked(path: Path, argument: str) -> IO[str]:
                 watched_since_s, beat = time.monotonic(), status.st_mtime_ns
                 if holder:
                     _logger.info(
-                        "%s; waiting up to %.0f s for a sign of life",
+                        "%s; waiting up to %.0f s for its heartbeat",
                         *(_description(path.parent, holder), STALE_S),
                     )
             if time.monotonic() - watched_since_s > STALE_S:

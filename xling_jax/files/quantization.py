@@ -52,9 +52,9 @@ class Quantizer:
             raise ValueError(f"dim must be a positive integer; found {self.dim!r:.40}")
         if (self.ranges is not None) != (self.precision == "int8"):
             raise ValueError(
-                "ranges belong to precision='int8' and only to it; found "
+                "ranges must be given for precision='int8' and only then; found "
                 f"precision={self.precision!r} {'with' if self.ranges is not None else 'without'} "
-                "ranges; learn_ranges makes them from a sample of embeddings"
+                "ranges; learn_ranges computes them from a sample of embeddings"
             )
         if self.ranges is not None:
             ranges = np.asarray(self.ranges, np.float32)

@@ -257,7 +257,7 @@ def _named_tokens(settings: Mapping[str, Any], where: Path) -> list[Any]:
         texts = [token if isinstance(token, str) else token["content"] for token in listed]
         return [*tokens, *(make(text, special=True) for text in texts)]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{where}: names a token that is none: {error}") from error
+        raise ValueError(f"{where}: names an invalid token: {error}") from error
 
 
 def _switch(settings: Mapping[str, Any], key: str, default: Any) -> Any:

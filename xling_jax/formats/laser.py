@@ -323,5 +323,5 @@ def _check(spec: ModelSpec, where: str) -> None:
     if module.unidirectional_layers not in (0, module.layers):
         raise ValueError(
             f"{where}: encoder.unidirectional_layers={module.unidirectional_layers} of "
-            f"{module.layers}: LASER's layers are all bidirectional or none is; use --to onnx"
+            f"{module.layers}: LASER has no mixture of directions; use --to onnx"
         )

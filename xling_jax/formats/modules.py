@@ -222,7 +222,7 @@ def read_use(directory: Path) -> Use:
     if not isinstance(prompts, dict) or not all(
         text is None or isinstance(text, str) for text in prompts.values()
     ):
-        raise ValueError(f"{path}: prompts must be texts by name; found {prompts!r:.60}")
+        raise ValueError(f"{path}: prompts must map names to texts; found {prompts!r:.60}")
     if name is not None and (not isinstance(name, str) or name not in prompts):
         raise ValueError(f"{path}: default_prompt_name {name!r:.60} must be one of its prompts")
     # sentence-transformers writes null or nothing where it knows a name of a prompt but has none.

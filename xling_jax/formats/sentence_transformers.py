@@ -151,7 +151,7 @@ def _refuse_others(arguments: Mapping[str, Any], where: str, known: set[str]) ->
     others = {name: v for name, v in arguments.items() if name not in _SIZES | known and v}
     for name, value in others.items():
         raise ValueError(
-            f"{where}: encoder.{name}={value!r:.60} has no form in sentence-transformers; "
+            f"{where}: encoder.{name}={value!r:.60} does not exist in sentence-transformers; "
             f"{_WAY_OUT}"
         )
 
@@ -160,12 +160,12 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
     family, module = spec.config["family"], spec.module
     if family not in ("bert", "dual", "tlaser"):
         raise ValueError(
-            f"{where}: encoders of family {family} have no form in sentence-transformers; "
+            f"{where}: encoders of family {family} do not exist in sentence-transformers; "
             f"{_WAY_OUT}" + (", or --to laser" if family == "laser" else "")
         )
     if module.pooling not in _POOLINGS:
         raise ValueError(
-            f"{where}: encoder.pooling={module.pooling!r} has no form in sentence-transformers, "
+            f"{where}: encoder.pooling={module.pooling!r} does not exist in sentence-transformers, "
             f"which has {', '.join(_POOLINGS)}; {_WAY_OUT}"
         )
     if family == "dual" and module.norm != "post":
@@ -175,7 +175,7 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
         )
     if family == "bert" and module.pooling != "first" and not module.pool_specials:
         raise ValueError(
-            f"{where}: encoder.pool_specials=False has no form in sentence-transformers, whose "
+            f"{where}: encoder.pool_specials=False does not exist in sentence-transformers, whose "
             f"pooling counts the special tokens; {_WAY_OUT}, or convert it without "
             "--without-specials"
         )
@@ -187,8 +187,7 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
     for number, (_, activation, _) in enumerate(getattr(module, "projections", ())):
         if activation not in (LAYER_NORM, *_TORCH_ACTIVATIONS):
             raise ValueError(
-                f"{where}: a dense layer with {activation} has no form in sentence-transformers; "
-                f"{_WAY_OUT}"
+                f"{where}: sentence-transformers has no dense layer with {activation}; {_WAY_OUT}"
             )
         rest.append((activation, spec.params[f"projections_{number}"]))
     if getattr(module, "normalize", False):

@@ -54,12 +54,12 @@ def tokenizer_json(vocab: Vocabulary, where: str = "vocabulary") -> str:
         return vocab.files[TOKENIZER_FILE].decode("utf-8")
     if not isinstance(vocab, Vocab):
         raise ValueError(
-            f"{where}: {type(vocab).__name__} has no form as {TOKENIZER_FILE}, since its tokens "
+            f"{where}: {type(vocab).__name__} does not fit {TOKENIZER_FILE}, since its tokens "
             "depend on more than one vocabulary; use --to onnx, which keeps the files as they are"
         )
     if vocab.moses:
         raise ValueError(
-            f"{where}: the rules of Moses (vocab.moses=True) have no form as {TOKENIZER_FILE}; use "
+            f"{where}: the rules of Moses (vocab.moses=True) do not fit {TOKENIZER_FILE}; use "
             "--to onnx, which keeps the files as they are, or train with vocab.moses=False"
         )
     proto = _read_model(vocab)
@@ -146,7 +146,7 @@ def _check_model(proto: Any, where: str) -> None:
     kind = trainer.ModelType.Name(trainer.model_type).lower()
     if kind not in ("unigram", "bpe"):
         raise ValueError(
-            f"{where}: vocab.model_type={kind} has no form as {TOKENIZER_FILE}; use --to onnx, "
+            f"{where}: vocab.model_type={kind} does not fit {TOKENIZER_FILE}; use --to onnx, "
             "which keeps the files as they are, or train with unigram or bpe"
         )
     wrong = [

@@ -87,7 +87,7 @@ def to_numpy(value: Any, where: str) -> np.ndarray:
             f"{where}: must be of floats; found {value.dtype}, as in a quantized model"
         )
     values = value.detach().float().numpy()
-    if not np.isfinite(values).all():  # files before PyTorch 1.6 have no check sums
+    if not np.isfinite(values).all():  # files before PyTorch 1.6 have no checksums
         raise ValueError(f"{where}: holds values that are not finite; fetch the file again")
     return values
 
@@ -98,4 +98,4 @@ def _check_members(path: str | os.PathLike[str]) -> None:
         if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
             raise ValueError("its members must not be compressed")
         if damaged := archive.testzip():
-            raise ValueError(f"check sum of {damaged} does not match")
+            raise ValueError(f"checksum of {damaged} does not match")

@@ -160,7 +160,7 @@ def _train(
         )
     if not result.finished:
         _logger.info(
-            "stopped at step %d of %d, checkpoint saved; the same command continues",
+            "stopped at step %d of %d, checkpoint saved; run the same command to resume",
             *(result.step, result.total_steps),
         )
         return 128 + (signal_received() or signal.SIGTERM)

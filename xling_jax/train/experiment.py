@@ -308,7 +308,7 @@ def without_removed(config: Mapping[str, Any]) -> dict[str, Any]:
         given = config.get(section, {})
         for name, unused in removed.items():
             if unused is not None and given.get(name, unused) != unused:
-                raise ValueError(f"{section}.{name}={given[name]!r} is not supported any more")
+                raise ValueError(f"{section}.{name}={given[name]!r} is no longer supported")
         if section in config:
             kept[section] = {name: value for name, value in given.items() if name not in removed}
     return kept
@@ -393,7 +393,7 @@ def _teacher(term: Distillation | None, data: DataOptions, width: int) -> dict[s
     for source, target in sorted(pairs) if data.both_directions and term.fits == "source" else ():
         if source != target and (target, source) in pairs:
             raise ValueError(
-                "objective.distillation.fits='source' does not go with data.both_directions: a "
+                "objective.distillation.fits='source' excludes data.both_directions: a "
                 f"batch of {source}-{target} and {target}-{source} has two sources; set "
                 "fits='own', or leave both_directions out"
             )

@@ -210,7 +210,7 @@ def test_the_command_keeps_them(corpora, tmp_path, capsys):
 @pytest.mark.parametrize(
     "error, status, message",
     [
-        (KeyboardInterrupt(), 130, "xling prepare: interrupted; the same command continues"),
+        (KeyboardInterrupt(), 130, "xling prepare: interrupted; run the same command to resume"),
         (OSError(28, "No space left", "/tmp"), 1, "xling prepare: error: /tmp: No space left"),
     ],
 )

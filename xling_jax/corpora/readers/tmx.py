@@ -83,7 +83,7 @@ def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
         ) from error
     except UnicodeError as error:
         raise ValueError(
-            f"{path}: is not of its encoding ({error}); convert it to UTF-8"
+            f"{path}: is not in the encoding it declares ({error}); convert it to UTF-8"
         ) from error
     if not collector.has_pair:
         raise ValueError(

@@ -35,7 +35,9 @@ class NestedTerm(Term):
         object.__setattr__(self, "widths", widths)
         object.__setattr__(self, "width_weights", weights or (1.0,) * len(widths))
         if any(not 0 < low < high for low, high in zip((0.5, *widths), widths)):
-            raise ValueError(f"widths={widths} of an objective's term must be positive and ascend")
+            raise ValueError(
+                f"widths={widths} of an objective's term must be positive and ascending"
+            )
         if len(self.width_weights) != len(widths):
             raise ValueError(
                 f"width_weights={weights} of an objective's term must be one for each of "
