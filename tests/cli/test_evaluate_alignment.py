@@ -126,7 +126,10 @@ def test_evaluation_of_ready_vectors_and_of_packs(files, same_ids, encoder):
     ("options", "message"),
     [
         (("--cells", "best"), "--cells='best' must be one of all, biased-mean-cosine"),
-        (("--cells", "debiased-mean-margin", "--debias", "0"), "debias=0 leaves out the debiased ones"),
+        (
+            ("--cells", "debiased-mean-margin", "--debias", "0"),
+            "debias=0 leaves out the debiased ones",
+        ),
         (("--gold", "none.tsv"), "--gold none.tsv: no such file"),
         (("--k", "0"), "--k=0 must be positive"),
     ],
