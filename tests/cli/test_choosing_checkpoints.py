@@ -60,31 +60,16 @@ def test_a_run_that_ended_early_is_finished_and_trained_on_no_evaluation(place, 
     assert (place / "w/metrics.jsonl").read_text() == before
 
 
-def test_other_evaluation_files_are_refused_in_one_line_and_change_nothing(place, capsys):
-    (place / "other.tsv").write_text("de\ten\nwort\tword\n")
-    before = (place / "w/data/manifest.json").read_text()
-    more = f"--config.evaluation.retrieval=({str(place / 'other.tsv')!r},)"
-    capsys.readouterr()
-    assert main(command(place, more, "--config.train.best_metric=other/error")) == 1
-    (line,) = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("xling")]
-    assert "other.tsv is held out now and was not" in line
-    assert "--config.data.hold_out_evaluation=False" in line
-    assert (place / "w/data/manifest.json").read_text() == before
-
-
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        ("best_metric=dev/eror", "no evaluation measures 'eror'; retrieval measures"),
-        ("best_metric=dew/error", "no data set in evaluation is called 'dew'; there is dev"),
-        ("best_goal=max", "lower is better for dev/error"),
-        ("stop_metric=validation/los", "did you mean validation/loss"),
-        ("stop_metric=words/cross", "no evaluation measures 'cross'"),
-    ],
-)
-def test_a_dry_run_refuses_a_metric_that_nothing_measures(more, message, place, capsys):
-    assert main([*command(place, f"--config.train.{more}"), "--dry-run"]) == 2
-    assert message in capsys.readouterr().err
+def test_a_dry_run_refuses_a_metric_that_nothing_measures(place, capsys):
+    for more, message in {
+        "best_metric=dev/eror": "no evaluation measures 'eror'; retrieval measures",
+        "best_metric=dew/error": "no data set in evaluation is called 'dew'; there is dev",
+        "best_goal=max": "lower is better for dev/error",
+        "stop_metric=validation/los": "did you mean validation/loss",
+        "stop_metric=words/cross": "no evaluation measures 'cross'",
+    }.items():
+        assert main([*command(place, f"--config.train.{more}"), "--dry-run"]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_the_best_of_the_kept_checkpoints_on_dev_text_is_one_command(place, capsys):
@@ -120,45 +105,36 @@ def test_the_best_of_the_kept_checkpoints_on_dev_text_is_one_command(place, caps
     assert "has 2, 4, 6; name some of them" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [
-        ("cleaning.max_words=6", "cleaning.max_words was 100, now 6"),
-        ("data.validation_pairs=14", "data.validation_pairs was 15, now 14"),
-        ("data.corpora=('tsv:{corpus}[:200]',)", "the text of tsv:{corpus}[:200] has changed"),
-    ],
-)
-def test_data_of_a_run_with_checkpoints_are_not_replaced(place, capsys, override, named):
-    names = ("data/manifest.json", "data/counts.json", "vocab/sentencepiece.model")
+def test_data_and_vocabulary_of_a_run_with_checkpoints_are_not_replaced(place, capsys):
+    names = ("data/manifest.json", "data/counts.json", "vocab/vocab.json")
+    names += ("vocab/sentencepiece.model",)
+    corpus, other = place / "corpus.tsv", place / "other.tsv"
+    other.write_text("de\ten\nwort\tword\n")
     before = [(place / "w" / name).read_bytes() for name in names]
-    corpus = str(place / "corpus.tsv")
-    more = "--config." + override.replace("{corpus}", corpus)
-    for words in (command(place, more), ["prepare", *command(place, more)[1:]]):
-        capsys.readouterr()
-        assert main(words) == 1
-        (line,) = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("xling")]
-        named_here = named.replace("{corpus}", corpus)
-        assert f"its checkpoints were trained on other data: {named_here}; choose" in line
-        assert [(place / "w" / name).read_bytes() for name in names] == before
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [
-        ("vocab.size=100", "vocab.size was 120, now 100"),
-        ("vocab.lowercase=False", "vocab.lowercase was True, now False"),
-        ("seed=1", "seed was 0, now 1"),
-    ],
-)
-def test_nor_is_their_vocabulary(place, capsys, override, named):
-    names = ("data/manifest.json", "vocab/vocab.json", "vocab/sentencepiece.model")
-    before = [(place / "w" / name).read_bytes() for name in names]
-    capsys.readouterr()
-    assert main(["prepare", *command(place, f"--config.{override}")[1:]]) == 1
-    (line,) = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("xling")]
-    assert f"its checkpoints were trained on other data: {named}; choose" in line
-    assert [(place / "w" / name).read_bytes() for name in names] == before
+    ours = "its checkpoints were trained on other data: {}; choose"
+    for overrides, message in {
+        ("cleaning.max_words=6",): ours.format("cleaning.max_words was 100, now 6"),
+        ("data.validation_pairs=14",): ours.format("data.validation_pairs was 15, now 14"),
+        (f"data.corpora=('tsv:{corpus}[:200]',)",): ours.format(
+            f"the text of tsv:{corpus}[:200] has changed"
+        ),
+        ("vocab.size=100",): ours.format("vocab.size was 120, now 100"),
+        ("vocab.lowercase=False",): ours.format("vocab.lowercase was True, now False"),
+        ("seed=1",): ours.format("seed was 0, now 1"),
+        (f"evaluation.retrieval=({str(other)!r},)", "train.best_metric=other/error"): (
+            "other.tsv is held out now and was not"
+        ),
+    }.items():
+        train = command(place, *(f"--config.{override}" for override in overrides))
+        prepare = ["prepare", *train[1:]]
+        # Training finds another encoder before it looks at its vocabulary.
+        of_vocab, of_evaluation = map(overrides[0].startswith, (("vocab", "seed"), "evaluation"))
+        for words in [prepare] if of_vocab else [train] if of_evaluation else [train, prepare]:
+            capsys.readouterr()
+            assert main(words) == 1, words
+            (line,) = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("xling")]
+            assert message in line
+            assert [(place / "w" / name).read_bytes() for name in names] == before
 
 
 @pytest.mark.exhaustive

@@ -32,17 +32,11 @@ def store():
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory) -> dict[str, str]:
-    """Where all processes keep their compiled programs."""
-    return {"JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs"))}
-
-
-@pytest.fixture(scope="module")
-def local(store, programs, tmp_path_factory) -> Path:
+def local(store, tmp_path_factory) -> Path:
     """A run in a directory that nothing disturbs."""
     top = tmp_path_factory.mktemp("local")
     corpus = write_tsv(top / "corpus.tsv")
-    finish(store.start(*train(f"tsv:{corpus}", top / "w"), cache=top, **programs))
+    finish(store.start(*train(f"tsv:{corpus}", top / "w"), cache=top))
     return top / "w"
 
 
@@ -75,12 +69,12 @@ def download(store: ObjectStore, directory: str, target: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def continued(store, local, programs, tmp_path_factory) -> Path:
+def continued(store, local, tmp_path_factory) -> Path:
     """What `gs://bucket/runs/killed` holds after a kill and a new start on a fresh machine."""
     tmp_path = tmp_path_factory.mktemp("killed")
     corpus = gzip.compress((local.parent / "corpus.tsv").read_bytes())
     store.write("text/corpus.tsv.gz", corpus)
-    process = store.start(*KILLED, cache=tmp_path / "first", **programs)
+    process = store.start(*KILLED, cache=tmp_path / "first")
     seen = lambda: whole_checkpoints(store, "runs/killed")
     assert wait_for(lambda: seen() or process.poll() is not None, 120, interval_s=0.05)
     process.kill()
@@ -94,7 +88,7 @@ def continued(store, local, programs, tmp_path_factory) -> Path:
     # Another machine takes over: it has neither the copy nor the corpus.
     shutil.rmtree(tmp_path / "first")
     store.files.rm("bucket/text/corpus.tsv.gz")
-    errors = finish(store.start(*KILLED, cache=tmp_path / "second", **programs))
+    errors = finish(store.start(*KILLED, cache=tmp_path / "second"))
     assert f"resuming from checkpoint {saved}" in errors
     return download(store, "runs/killed", tmp_path / "found")
 
@@ -113,7 +107,7 @@ def test_killed_and_continued_on_a_fresh_machine_it_equals_a_local_run(local, co
 
 
 @pytest.mark.exhaustive
-def test_prepare_copies_shards_and_looks_at_the_corpus_again(store, local, programs, tmp_path):
+def test_prepare_copies_shards_and_looks_at_the_corpus_again(store, local, tmp_path):
     lines = (local.parent / "corpus.tsv").read_text().splitlines(keepends=True)
     for rows in (200, 250):
         store.write("text/growing.tsv", "".join(lines[: rows + 1]).encode())
@@ -121,7 +115,7 @@ def test_prepare_copies_shards_and_looks_at_the_corpus_again(store, local, progr
         command = arguments(
             "prepare", corpus, "gs://bucket/runs/prepared", "--config.vocab.size=90"
         )
-        finish(store.start(*command, "--num-workers", 1, cache=tmp_path, **programs))
+        finish(store.start(*command, "--num-workers", 1, cache=tmp_path))
         counts = json.loads(store.read("runs/prepared/data/counts.json"))
         assert counts["pairs"]["de-en"]["rows"] == rows
     names = store.names("runs/prepared")
@@ -129,7 +123,7 @@ def test_prepare_copies_shards_and_looks_at_the_corpus_again(store, local, progr
     assert not any(name.startswith("data/text") or "/." in name for name in names)
 
 
-def test_embed_reads_model_and_text_and_writes_vectors_there(store, local, programs, tmp_path):
+def test_embed_reads_model_and_text_and_writes_vectors_there(store, local, tmp_path):
     for path in (local / "encoder").iterdir():
         store.write(f"runs/done/encoder/{path.name}", path.read_bytes())
     store.write("runs/done/metrics.jsonl", b"")
@@ -138,26 +132,26 @@ def test_embed_reads_model_and_text_and_writes_vectors_there(store, local, progr
     store.write("text/three.txt.gz", gzip.compress(text.encode()))
     command = ["embed", "--model", "gs://bucket/runs/done", "--input"]
     command += ["gs://bucket/text/three.txt.gz", "--output", "gs://bucket/vectors/three.npy"]
-    finish(store.start(*command, cache=tmp_path, **programs))
+    finish(store.start(*command, cache=tmp_path))
     assert not list(tmp_path.rglob("large.npy"))
     (tmp_path / "three.npy").write_bytes(store.read("vectors/three.npy"))
 
     (tmp_path / "three.txt").write_text(text)
     command = ["embed", "--model", local, "--input", tmp_path / "three.txt"]
-    finish(store.start(*command, "--output", tmp_path / "local.npy", cache=tmp_path, **programs))
+    finish(store.start(*command, "--output", tmp_path / "local.npy", cache=tmp_path))
     expected = np.load(tmp_path / "local.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "three.npy"), expected)
     assert expected.shape == (3, 16)
 
 
-def run_on_two_machines(store, command, directory, programs) -> list[str]:
+def run_on_two_machines(store, command, directory) -> list[str]:
     """Runs two processes, each with copies of its own; returns what they logged."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [*command, "--coordinator", address, "--num-processes", "2", "--process-id"]
     pair = [
-        store.start(*command, number, cache=directory / f"{number}", **programs)
+        store.start(*command, number, cache=directory / f"{number}", JAX_COMPILATION_CACHE_DIR="")
         for number in range(2)
     ]
     said = [process.communicate(timeout=240)[1] for process in pair]
@@ -166,10 +160,10 @@ def run_on_two_machines(store, command, directory, programs) -> list[str]:
 
 
 @pytest.mark.exhaustive
-def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, tmp_path):
+def test_two_processes_with_a_copy_each_train_like_one(store, local, tmp_path):
     store.write("text/corpus.tsv", (local.parent / "corpus.tsv").read_bytes())
     command = train("tsv:gs://bucket/text/corpus.tsv", "gs://bucket/runs/two")
-    said = run_on_two_machines(store, command, tmp_path, programs)
+    said = run_on_two_machines(store, command, tmp_path)
     assert ["rows of 1 pair in" in text for text in said] == [True, False], (
         "only the first prepares"
     )
@@ -186,15 +180,13 @@ def test_two_processes_with_a_copy_each_train_like_one(store, local, programs, t
 
 
 @pytest.mark.exhaustive
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
-    store, continued, programs, tmp_path
-):
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(store, continued, tmp_path):
     newest = f"runs/killed/checkpoints/{STEPS:08d}"
     for name in store.names(f"{newest}/state"):
         if "/d/" in f"/{name}":
             content = store.read(f"{newest}/state/{name}")
             store.write(f"{newest}/state/{name}", content[: len(content) // 2])
-    errors = finish(store.start(*KILLED, cache=tmp_path, **programs))
+    errors = finish(store.start(*KILLED, cache=tmp_path))
     assert f"checkpoint {STEPS} in gs://bucket/runs/killed/checkpoints is damaged" in errors
     assert f"resuming from checkpoint {STEPS - 3}" in errors
     kept = {name.split("/")[0] for name in store.names("runs/killed/checkpoints")}
@@ -204,10 +196,10 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
 
 
 @pytest.mark.exhaustive
-def test_a_store_that_cannot_be_used_is_one_line(store, programs, tmp_path):
+def test_a_store_that_cannot_be_used_is_one_line(store, tmp_path):
     command = train("tsv:corpus.tsv", "gs://another/run")
-    errors = finish(store.start(*command, cache=tmp_path, **programs), status=2)
+    errors = finish(store.start(*command, cache=tmp_path), status=2)
     assert "gs://another/run: no such bucket, or no permission" in errors.splitlines()[-1], errors
     command = train("tsv:corpus.tsv", "s3://another/run")
-    errors = finish(store.start(*command, cache=tmp_path, **programs), status=2)
+    errors = finish(store.start(*command, cache=tmp_path), status=2)
     assert "must be a directory or gs://BUCKET/PATH" in errors.splitlines()[-1]
