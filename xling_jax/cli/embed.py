@@ -134,11 +134,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if args.shard and not os.path.isfile(args.input):
         raise OptionError(f"--shard: --input {args.input} is read twice; write it to a file")
     if args.precision in ("int8", "binary", "ubinary"):
-        if args.output == "-" or getattr(args, "is_remote", False):
-            raise OptionError(
-                f"--precision {args.precision}: is written with a second file beside it; choose "
-                "a local --output, or float16"
-            )
+        _check_second_file(args, args.precision)
         beside = meaning_path(args.output)
         if os.path.isdir(beside):
             raise OptionError(f"--output {args.output}: {beside} is a directory; choose another")
@@ -159,6 +155,14 @@ def _check_arguments(args: argparse.Namespace) -> None:
             f"--precision int8: --input {args.input} is read twice; write it to a file"
         )
     check_output(args, others=("input",))
+
+
+def _check_second_file(args: argparse.Namespace, precision: str) -> None:
+    if args.output == "-" or getattr(args, "is_remote", False):
+        raise OptionError(
+            f"--precision {precision}: is written with a second file beside it; choose a local "
+            "--output, or float16"
+        )
 
 
 def _embed(args: argparse.Namespace) -> None:
@@ -250,6 +254,8 @@ def _join(args: argparse.Namespace) -> None:
             raise ValueError(
                 f"{path}: differs from {paths[0]} in dimensions, type or ranges; redo its share"
             )
+    if stored[0].dtype.kind != "f":
+        _check_second_file(args, stored[0].precision)
     # Codes decode to the middle of their step, and so become the same codes again.
     starts = lambda part: range(0, len(part), _COPIED_ROWS)
     chunks = (part[at : at + _COPIED_ROWS] for part in parts for at in starts(part))
