@@ -144,20 +144,6 @@ def test_ready_vectors_in_place_of_a_model(files, suffix, monkeypatch):
     check_same(read(files / "out.tsv"), expected_pairs())
 
 
-def test_ready_vectors_of_fewer_bytes(files):
-    for name, precision in (("a.en", "int8"), ("b.de", "float16")):
-        vectors = np.load(files / f"{name}.npy")
-        ranges = [vectors.min(axis=0), vectors.max(axis=0)] if precision == "int8" else None
-        file = {"dim": DIM, "overwrite": True, "quantizer": Quantizer(precision, DIM, ranges)}
-        write_embeddings(files / f"{name}.npy", [vectors], **file)
-    assert mine(files, *ready(files), model=None) == 0
-    found, expected = read(files / "out.tsv"), expected_pairs()
-    assert {pair[1:] for pair in found} == {pair[1:] for pair in expected}
-    np.testing.assert_allclose(
-        [pair[0] for pair in found], [pair[0] for pair in expected], atol=5e-3
-    )
-
-
 def test_one_side_with_ready_vectors_and_one_with_a_model(files, encoded):
     assert mine(files, "--source-embeddings", files / "a.en.bin") == 0
     check_same(read(files / "out.tsv"), expected_pairs())
@@ -360,14 +346,6 @@ def test_given_pairs_alone_are_their_own_neighborhoods(files, given, encoded):
     expected = scores_of_given(GIVEN, source, target)
     found = read(files / "out.tsv")
     np.testing.assert_allclose([pair[0] for pair in found], expected, atol=2e-6)
-
-
-def test_given_pairs_are_filtered_by_the_threshold(files, given, encoded):
-    assert mine(files, "--pairs", given, "--threshold", 1.1) == 0
-    scores = scores_of_given(GIVEN, SOURCE, TARGET)
-    expected = [pair for pair, score in zip(GIVEN, scores) if score > 1.1]
-    assert [pair[1:] for pair in read(files / "out.tsv")] == expected
-    assert 0 < len(expected) < len(GIVEN)
 
 
 def test_texts_of_given_pairs_that_are_in_neither_text_are_embedded(files, given, encoded):
@@ -600,18 +578,6 @@ def test_rows_that_disagree_with_the_text_are_counted(files, fails):
     np.save(files / "a.en.npy", np.ones((5, DIM), np.float32))
     line = fails(mine(files, *ready(files), model=None), 1)
     assert "a.en.npy" in line and "8 lines" in line and "found 5" in line
-
-
-def test_a_laser_file_of_the_wrong_size_is_named(files, fails):
-    options = (*ready(files, "bin"), "--dim", DIM)
-    data = (files / "a.en.bin").read_bytes()
-    (files / "a.en.bin").write_bytes(data[:-3])
-    assert "not a whole number of rows" in fails(mine(files, *options, model=None), 1)
-    # A wrong size that divides the file shows in the number of rows.
-    (files / "a.en.bin").write_bytes(data)
-    line = fails(mine(files, *ready(files, "bin"), "--dim", DIM // 2, model=None), 1)
-    assert "8 lines" in line and "found 16" in line
-    assert "give dim" in fails(mine(files, *ready(files, "bin"), model=None), 1)
 
 
 def test_a_pair_without_two_columns_is_named(files, encoded, fails):

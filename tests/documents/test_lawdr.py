@@ -328,16 +328,6 @@ def test_no_documents_and_no_sentences():
     assert document_vectors(np.empty((0, 3)), np.array([0, 0, 0])).tolist() == [[0] * 3] * 2
 
 
-def test_documents_of_mapped_vectors(tmp_path):
-    vectors = np.random.default_rng(2).standard_normal((30, 4)).astype(np.float32)
-    np.save(tmp_path / "v.npy", vectors)
-    mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
-    offsets = np.array([0, 7, 30])
-    np.testing.assert_array_equal(
-        document_vectors(mapped, offsets), document_vectors(vectors, offsets)
-    )
-
-
 @pytest.mark.parametrize(
     ("offsets", "weights", "message"),
     [
@@ -353,8 +343,3 @@ def test_documents_of_mapped_vectors(tmp_path):
 def test_bad_offsets_and_weights_are_refused(offsets, weights, message):
     with pytest.raises(ValueError, match=message):
         document_vectors(np.ones((3, 2)), offsets, weights)
-
-
-def test_bad_vectors_have_no_documents():
-    with pytest.raises(ValueError, match=r"vectors\[1\] must be finite"):
-        document_vectors(np.array([[1.0], [np.nan]]), [0, 2])
