@@ -116,7 +116,8 @@ def test_bytes_are_the_same_with_these_settings(corpora, tmp_path, direct, chang
     with gzip.open(tmp_path / "packed.tsv.gz", "wb") as file:
         file.write((tmp_path / "fourth.tsv").read_bytes())
     (tmp_path / "alone.tsv").write_text("en\tde\n" + "a house\t\n" * 3 + "a tree is here\t\n" * 40)
-    specs = (*corpora, f"{tmp_path}/packed.tsv.gz", f"{tmp_path}/first.tsv[:50]")
+    write_corpus(tmp_path / "plain.tsv", 50, seed=7)
+    specs = (*corpora, f"tsv:{tmp_path}/p*.tsv*", f"{tmp_path}/first.tsv[:50]")
     specs += (f"{tmp_path}/alone.tsv",) if "pairs" in changes else ()
     given = settings(*specs, **changes)
     local = prepare(workdir=tmp_path / "local", **given)
@@ -270,6 +271,7 @@ def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(corpora, tmp_path, d
     [
         {"corpora": ("tsv:no.tsv",)},
         {"corpora": ("tsv:same.tsv",)},
+        {"corpora": ("tsv:alone.tsv",)},
         {"corpora": ("moses:unequal",)},
         {"pairs": ("de-fr",), "corpora": ("moses:second",)},
         {"validation_pairs": 5000},
@@ -282,6 +284,7 @@ def test_what_cannot_be_prepared_is_told_as_on_one_machine(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "same.tsv").write_text("de\ten\n" + "OK\tOK\n" * 900)
+    (tmp_path / "alone.tsv").write_text("de\ten\n" + "Haus\t\n" * 90)
     (tmp_path / "unequal.de").write_text("a b c\n" * 900)
     (tmp_path / "unequal.en").write_text("a b c\n" * 901)
     given = settings(*corpora) | {"pairs": ("de-en",)} | changes

@@ -1,10 +1,15 @@
 """The work of the stages as pipelines of Beam: one to hash files, clean, sample or tokenize each.
 
-WORKDIR/data/text/KEY/000000.de-en.tsv.gz   a chunk of cleaned text, by the worker that cleaned it
-WORKDIR/data/text/KEY/000000                its counts and hashes, once all its pairs are written
-WORKDIR/data/.beam.partial/                 what there is to do, results, errors of workers
+    WORKDIR/data/text/KEY/000000.de-en.tsv.gz   a chunk of cleaned text, from one worker
+    WORKDIR/data/text/KEY/000000                its counts and hashes, once all pairs are written
+    WORKDIR/data/.beam.partial/                 what there is to do, results, errors of workers
+
+Rows of a corpus pass through Beam once, in compressed blocks, so that chunks end where they would
+if one process had read it: the rest of the bytes follows from that.
 """
 
+import array
+import bisect
 import contextlib
 import dataclasses
 import functools
@@ -13,7 +18,7 @@ import logging
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +29,15 @@ from xling_jax.corpora.beam.runner import BeamRunner, keeping_error, raise_kept_
 from xling_jax.corpora.engine import Engine
 from xling_jax.corpora.pair_text import (
     ChunkCleaner,
+    ChunkSize,
     PairChunk,
     PairText,
     RowCounter,
+    num_chars,
     write_pair_text,
 )
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
-from xling_jax.corpora.readers.base import Reader, Row
+from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
 from xling_jax.files.urls import is_url
 from xling_jax.files.whole import write_json
@@ -42,8 +49,9 @@ if TYPE_CHECKING:
 UNFINISHED = ".key"
 
 _BLOCK_BYTES = 1 << 20
-# The number of what the reader of a corpus knows when it is done, before all chunks.
-_FILES = -1
+# Enough for the first line of a compressed file.
+_HEAD_BYTES = 1 << 22
+_NO_CHUNK = -1
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +73,7 @@ class BeamEngine(Engine):
 
     def files(self, reader: Reader, languages: Sequence[str]) -> list[str]:
         """See `Engine.files`."""
-        with copied(reader, with_content=not reader.finds_by_name) as (copy, name_of):
+        with copied(reader, 0 if reader.finds_by_name else None) as (copy, name_of):
             return [name_of(os.path.abspath(path)) for path in copy.files(languages)]
 
     def state(self, path: str) -> tuple[int, int]:
@@ -82,40 +90,61 @@ class BeamEngine(Engine):
         languages: Sequence[str],
         cleaner: ChunkCleaner,
     ) -> None:
-        """See `Engine.clean`: one worker reads a corpus, all clean it."""
+        """See `Engine.clean`: one worker reads a file that can be read alone, all clean it."""
         for reader, _ in corpora:
             try:  # a dataset of TFDS is made on Beam if it is one of Beam's
                 reader.prepare(self._runner.make_options())
             except RuntimeError as error:
                 raise self._runner.failure(error) from error
-        places = [self._place_of(stage.directory) for _, stage in corpora]
-        readers = [reader for reader, _ in corpora]
-        read = functools.partial(
-            _read, readers, languages, cleaner.min_languages, errors=self._errors
+        readers, stages = zip(*corpora)
+        places = [self._place_of(stage.directory) for stage in stages]
+        kept = {"errors": self._errors}
+        functions = self._store_functions(
+            functools.partial(_split, readers, languages, **kept),
+            functools.partial(_read, languages, cleaner.min_languages, **kept),
+            _find_chunks,
+            _cut,
+            functools.partial(_clean, cleaner, places, **kept),
+            functools.partial(_finish, readers, places, stages, **kept),
         )
-        clean = functools.partial(_clean, cleaner, places, errors=self._errors)
-        finish = functools.partial(
-            _finish, readers, places, [stage for _, stage in corpora], errors=self._errors
-        )
-        functions = self._store_functions(read, clean, finish)
 
         def build(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
-            call = _make_step(functions, self._runner.options)
-            _ = (
+            split, read, find_chunks, cut, clean, finish = _make_steps(
+                functions, self._runner.options
+            )
+            rows = (
                 pipeline
                 | "Corpora" >> beam.Create(range(len(corpora)))
                 | "Spread corpora" >> beam.Reshuffle()
-                | "Read" >> beam.ParDo(call(0))
-                | "Spread chunks" >> beam.Reshuffle()
-                | "Clean" >> beam.ParDo(call(1))
+                | "Split" >> beam.ParDo(split)
+                | "Spread files" >> beam.Reshuffle()
+                | "Read" >> beam.ParDo(read).with_outputs("rows", "file")
+            )
+            chunks = (
+                rows.file
+                | "Files by corpus" >> beam.GroupByKey()
+                | "Find chunks" >> beam.ParDo(find_chunks)
+            )
+            cleaned = (
+                rows.rows
+                | "Cut" >> beam.ParDo(cut, beam.pvalue.AsDict(chunks))
+                | "Rows by chunk" >> beam.GroupByKey()
+                | "Clean" >> beam.ParDo(clean)
+            )
+            even_if_none = chunks | "Even if none" >> beam.MapTuple(
+                lambda corpus, _: (corpus, (_NO_CHUNK, b""))
+            )
+            _ = (
+                (cleaned, even_if_none)
+                | "All chunks" >> beam.Flatten()
                 | "Chunks by corpus" >> beam.GroupByKey()
-                | "Finish" >> beam.ParDo(call(2))
+                | "Finish" >> beam.ParDo(finish, beam.pvalue.AsDict(chunks))
             )
 
         self._run(build)
-        for (_, stage), place in zip(corpora, places):
+        for stage, place in zip(stages, places):
             self._require(store.join(place, stage.record))
             if is_url(place):
                 store.fetch(store.join(place, stage.record), stage.directory / stage.record)
@@ -166,14 +195,14 @@ class BeamEngine(Engine):
         def build(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
-            call = _make_step(functions, self._runner.options)
+            call, gather = _make_steps(functions, self._runner.options)
             _ = (
                 pipeline
                 | "Items" >> beam.Create(places)
                 | "Spread" >> beam.Reshuffle()
-                | "Call" >> beam.ParDo(call(0))
+                | "Call" >> beam.ParDo(call)
                 | "Results" >> beam.GroupByKey()
-                | "Gather" >> beam.ParDo(call(1))
+                | "Gather" >> beam.ParDo(gather)
             )
 
         self._run(build)
@@ -185,7 +214,7 @@ class BeamEngine(Engine):
         return found
 
     def _store_functions(self, *functions: Callable) -> list[tuple[str, int, int]]:
-        """Stores functions for `_make_step`: with their state they may be too large for a graph."""
+        """Stores functions for `_make_steps`; their state may be too large for a graph."""
         return _store_items(store.join(self._scratch, "functions"), functions)
 
     def _run(self, build: Callable[["beam.Pipeline"], None]) -> None:
@@ -213,13 +242,13 @@ def everywhere(path: str) -> str:
 
 @contextlib.contextmanager
 def copied(
-    reader: Reader, with_content: bool = True
+    reader: Reader, num_bytes: int | None = None
 ) -> Iterator[tuple[Reader, Callable[[str], str]]]:
     """Copies the files of a corpus at a URL to a temporary directory.
 
     Args:
         reader: of the corpus; one that is no URL is read where it is.
-        with_content: False for empty files, where names are all that is looked at.
+        num_bytes: at the start of each file to copy; 0 where names are all that is looked at.
 
     Yields:
         The reader of the copies, and a function that puts the names of the files in place of those
@@ -234,11 +263,7 @@ def copied(
                 return pattern
             below = lambda url: Path(directory, url.partition("://")[2])
             for url in store.match(pattern):
-                if with_content:
-                    store.fetch(url, below(url))
-                else:
-                    below(url).parent.mkdir(parents=True, exist_ok=True)
-                    below(url).touch()
+                store.fetch(url, below(url), num_bytes)
             return str(below(pattern))
 
         try:
@@ -258,43 +283,108 @@ def _hash_file(path: str) -> str:
     return digest.hexdigest()
 
 
+def _split(
+    readers: Sequence[Reader], languages: Sequence[str], corpus: int, *, errors: str
+) -> Iterator[tuple[int, int, int, Reader]]:
+    """Yields corpus, number of a part, number of all parts, and reader of the part."""
+    with (
+        keeping_error(errors, f"{corpus:05d}"),
+        copied(readers[corpus], _HEAD_BYTES) as (reader, name_of),
+    ):
+        parts = reader.split(languages)
+        for number, part in enumerate(parts):
+            # What cannot be split is not read here.
+            yield (
+                corpus,
+                number,
+                len(parts),
+                readers[corpus] if part is reader else part.at(name_of),
+            )
+
+
 def _read(
-    readers: Sequence[Reader],
     languages: Sequence[str],
     min_languages: int,
-    corpus: int,
+    part: tuple[int, int, int, Reader],
     *,
     errors: str,
-) -> Iterator[tuple[int, int, bytes]]:
-    """Yields (corpus, number, chunk of rows), and at the end what is known of the files."""
-    with keeping_error(errors, f"{corpus:05d}"), copied(readers[corpus]) as (reader, name_of):
+) -> Iterator[Any]:
+    """Reads a part of a corpus.
+
+    Yields:
+        ("rows", (corpus, part, number of the first row, rows)), and at the end
+        ("file", (corpus, (part, number of parts, what is known of its files, length of each row))).
+    """
+    from apache_beam.pvalue import TaggedOutput
+
+    corpus, number, num_parts, reader = part
+    name = f"{corpus:05d}-{number:06d}"
+    with keeping_error(errors, name), copied(reader) as (reader, name_of):
         named = lambda row: row._replace(
             file=name_of(row.file), broken_file=name_of(row.broken_file)
         )
-        counter = RowCounter(name_of(reader.name))
-        rows: Iterator[Row] = map(named, reader.rows(languages))
-        for number, chunk in enumerate(counter.chunks(rows, min_languages)):
-            yield corpus, number, _pack(chunk)
-        yield corpus, _FILES, _pack(counter.files)
+        counter, lengths = RowCounter(name_of(reader.name)), array.array("I")
+        for chunk in counter.chunks(map(named, reader.rows(languages)), min_languages):
+            yield TaggedOutput("rows", (corpus, number, len(lengths), _pack(chunk)))
+            lengths.extend(num_chars(row) for row in chunk)
+        known = (number, num_parts, counter.files, lengths.tobytes())
+        yield TaggedOutput("file", (corpus, known))
+
+
+def _find_chunks(
+    corpus: tuple[int, Iterable[tuple[int, int, dict, bytes]]],
+) -> Iterator[tuple[int, tuple[dict, list[tuple[int, list[int]]]]]]:
+    """Finds where the chunks end that one process would have made of a corpus.
+
+    Yields:
+        The corpus, with what is known of its files, and of each part the chunk that its first row
+        may continue and the rows at which others begin; nothing if a part met an error.
+    """
+    parts = sorted(corpus[1], key=lambda part: part[0])
+    if len(parts) < parts[0][1]:
+        return
+    files, begins = {}, []
+    chunk = ChunkSize()
+    number = 0
+    for _, _, known, packed in parts:
+        files |= known
+        begins.append((number, []))
+        for row, length in enumerate(array.array("I", packed), 1):
+            if chunk.is_full_with(length):
+                number += 1
+                begins[-1][1].append(row)
+    yield corpus[0], (files, begins)
+
+
+def _cut(
+    rows: tuple[int, int, int, bytes], chunks: Mapping[int, tuple]
+) -> Iterator[tuple[tuple[int, int], tuple[int, int, bytes]]]:
+    """Yields ((corpus, chunk), (part, number of the first row, rows))."""
+    corpus, part, start, packed = rows
+    if corpus not in chunks:
+        return
+    first, begins = chunks[corpus][1][part]
+    rows, place = _unpack(packed), bisect.bisect(begins, start)
+    while rows:
+        end = begins[place] - start if place < len(begins) else len(rows)
+        yield (corpus, first + place), (part, start, _pack(rows[:end]))
+        rows, start, place = rows[end:], start + end, place + 1
 
 
 def _clean(
     cleaner: ChunkCleaner,
     places: Sequence[str],
-    chunk: tuple[int, int, bytes],
+    chunk: tuple[tuple[int, int], Iterable[tuple[int, int, bytes]]],
     *,
     errors: str,
 ) -> Iterator[tuple[int, tuple[int, bytes]]]:
     """Cleans a chunk and writes its text; yields (corpus, (number, what is known of it))."""
-    corpus, number, packed = chunk
-    if number == _FILES:
-        yield corpus, (number, packed)
-        return
+    corpus, number = chunk[0]
     path = store.join(places[corpus], f"{number:06d}")
     with keeping_error(errors, f"{corpus:05d}-{number:06d}"):
         if (found := store.read_packed(path)) is None:
-            found = {}
-            for pair, made in cleaner(_unpack(packed)).items():
+            found, rows = {}, [row for *_, packed in sorted(chunk[1]) for row in _unpack(packed)]
+            for pair, made in cleaner(rows).items():
                 if made.hashes:
                     store.write(f"{path}.{pair}.tsv.gz", made.text)
                 found[pair] = (made.hashes, dict(made.counts), (*made.entry, number))
@@ -306,26 +396,24 @@ def _finish(
     readers: Sequence[Reader],
     places: Sequence[str],
     stages: Sequence[Stage],
-    chunks: tuple[int, Iterable[tuple[int, bytes]]],
+    corpus: tuple[int, Iterable[tuple[int, bytes]]],
+    chunks: Mapping[int, tuple],
     *,
     errors: str,
 ) -> Iterator[None]:
-    """Writes the hashes and the record of a corpus, unless its reader met an error."""
-    corpus, found = chunks[0], dict(chunks[1])
-    if (files := found.pop(_FILES, None)) is None:
-        return
-    with keeping_error(errors, f"{corpus:05d}"), tempfile.TemporaryDirectory() as directory:
-        counter = RowCounter(readers[corpus].name, _unpack(files))
-        unpacked = (_unpack(found[number]).items() for number in sorted(found))
+    """Writes the hashes and the record of a corpus."""
+    number, found = corpus[0], dict(corpus[1])
+    del found[_NO_CHUNK]
+    with keeping_error(errors, f"{number:05d}"), tempfile.TemporaryDirectory() as directory:
+        counter = RowCounter(readers[number].name, chunks[number][0])
         written = (
-            {pair: PairChunk(b"", hashes, counts, entry)}
-            for pairs in unpacked
-            for pair, (hashes, counts, entry) in pairs
+            {pair: PairChunk(b"", *known) for pair, known in _unpack(found[chunk]).items()}
+            for chunk in sorted(found)
         )
         with store.naming_full_disk():
             record = write_pair_text(written, Path(directory), counter)
-            write_json(Path(directory, stages[corpus].record), record)
-        store.upload(Path(directory), places[corpus], last=stages[corpus].record)
+            write_json(Path(directory, stages[number].record), record)
+        store.upload(Path(directory), places[number], last=stages[number].record)
     yield from ()
 
 
@@ -379,8 +467,10 @@ def _load(path: str, start: int, size: int) -> Any:
         return pickler.loads(file.read(size))
 
 
-def _make_step(functions: list[tuple[str, int, int, int]], options: Sequence[str]) -> Callable:
-    """Returns what makes the step that calls a stored function, which is loaded once a worker."""
+def _make_steps(
+    functions: Sequence[tuple[str, int, int, int]], options: Sequence[str]
+) -> "list[beam.DoFn]":
+    """Makes steps that call stored functions, which a worker loads once."""
     import apache_beam as beam
 
     class Step(beam.DoFn):
@@ -393,10 +483,10 @@ def _make_step(functions: list[tuple[str, int, int, int]], options: Sequence[str
             store.use_options(options)
             self._function = _load(*self._place)
 
-        def process(self, element: Any) -> Iterator[Any]:
-            yield from self._function(element)
+        def process(self, element: Any, *sides: Any) -> Iterator[Any]:
+            yield from self._function(element, *sides)
 
-    return lambda number: Step(functions[number][:3])
+    return [Step(tuple(place)) for *place, _ in functions]
 
 
 # Text of files that are not UTF-8 throughout is marked as broken, and yet: JSON and XML can name

@@ -7,6 +7,7 @@ Every function raises OSError naming the file if the store fails.
 
 import contextlib
 import json
+import math
 import posixpath
 import shutil
 import tempfile
@@ -173,12 +174,17 @@ def naming_full_disk() -> contextlib.AbstractContextManager[None]:
     return naming_errors(tempfile.gettempdir())
 
 
-def fetch(path: str, local: Path) -> None:
-    """Copies a file to a temporary directory."""
+def fetch(path: str, local: Path, num_bytes: int | None = None) -> None:
+    """Copies a file, or its first bytes, to a temporary directory."""
     local.parent.mkdir(parents=True, exist_ok=True)
+    if num_bytes == 0:
+        local.touch()
+        return
+    left = math.inf if num_bytes is None else num_bytes
     with open_at(path) as source, naming_full_disk(), open(local, "wb") as target:
-        while block := source.read(_BLOCK_BYTES):
+        while left > 0 and (block := source.read(min(_BLOCK_BYTES, left))):
             target.write(block)
+            left -= len(block)
 
 
 def upload(directory: Path, where: str, last: str) -> None:

@@ -120,6 +120,17 @@ class Reader:
         """Returns WHERE with its path or pattern replaced by `move(path)`."""
         return move(self.where)
 
+    def split(self, languages: Sequence[str]) -> list[Self]:
+        """Readers of parts that several machines may read: its files, if each can be read alone.
+
+        Their rows, in this order, are those of `read`, which names the arguments and errors.
+        """
+        return [self]
+
+    def of_file(self, path: str) -> Self:
+        """The reader of one of its files."""
+        return self.at(lambda _: glob.escape(path))
+
     def to_download(self) -> dict[str, Path]:
         """Lists files that the user has to download first: address -> where it belongs."""
         return {}

@@ -8,6 +8,7 @@ costs one unit and not the file.
 import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 from xml.parsers import expat
 
 from xling_jax.corpora.readers.base import Reader, Row
@@ -57,6 +58,10 @@ class TmxReader(Reader):
                 variants or segments, or no unit of it has two of the languages.
         """
         return (row for path in self.files() for row in _read_file(path, languages))
+
+    def split(self, languages: Sequence[str]) -> list[Self]:
+        """See `Reader.split`."""
+        return [self.of_file(path) for path in self.files()]
 
 
 def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:

@@ -7,6 +7,7 @@ other languages, or of ids, are ignored.
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import BrokenLine, read_line_blocks
@@ -32,6 +33,11 @@ class TsvReader(Reader):
         headers = {path: _read_header(path, languages) for path in self.files()}
         usable = _usable_files(headers, languages)
         return (row for path in usable for row in _read_file(path, headers[path], languages))
+
+    def split(self, languages: Sequence[str]) -> list[Self]:
+        """See `Reader.split`."""
+        headers = {path: _read_header(path, languages) for path in self.files()}
+        return [self.of_file(path) for path in _usable_files(headers, languages)]
 
 
 def _usable_files(headers: Mapping[str, Sequence[str]], languages: Sequence[str]) -> list[str]:
