@@ -126,7 +126,7 @@ def test_layer_norm(shape):
 
 def test_layer_norm_with_several_steps_in_a_program(monkeypatch):
     monkeypatch.setattr(kernels, "_PROGRAMS", 2)
-    monkeypatch.setattr(kernels, "_NUMBERS", 64)
+    monkeypatch.setattr(kernels, "_ELEMENTS", 64)
     test_layer_norm((37, 16))
 
 

@@ -21,7 +21,7 @@ _LIBRARIES = ("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH")
 
 
 def has_accelerator() -> bool:
-    """Whether JAX would compute on a GPU, TPU or another accelerator.
+    """True if JAX would compute on a GPU, TPU or another accelerator.
 
     Without a plugin for one it cannot, and is not asked: importing and starting it takes a second.
     With one, JAX is asked: the device may be missing, or `JAX_PLATFORMS` may rule it out.

@@ -19,11 +19,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.typing import DTypeLike
 
-# The longest sentences of attention, and the most numbers of a head: a program keeps all of them in
-# registers and shared memory, of which some cards have 99 KB.
-LONGEST, _HEAD_NUMBERS = 64, 4096
+# The longest sentences of attention, and the most elements of a head: a program keeps all of them
+# in registers and shared memory, of which some cards have 99 KB.
+LONGEST, _HEAD_ELEMENTS = 64, 4096
 # What a program of a layer norm holds at a time, and its threads in groups of 32.
-_NUMBERS, _NORM_WARPS = 4096, 4
+_ELEMENTS, _NORM_WARPS = 4096, 4
 # Programs of the gradient of a layer norm, each with sums of its own for scale and bias.
 _PROGRAMS = 1024
 _MASKED = -1e9  # as in `layers.Attention`
@@ -41,7 +41,7 @@ def _call(kernel: Any, warps: int, **options: Any) -> Any:
 
 
 def _inside(shape: tuple[int, ...], *limits: int) -> jax.Array:
-    """[shape] bool: whether an element's index is below the limit of each axis."""
+    """[shape] bool: True if an element's index is below the limit of each axis."""
     axes = range(len(shape))
     inside = [jax.lax.broadcasted_iota(jnp.int32, shape, axis) < limits[axis] for axis in axes]
     return functools.reduce(jnp.logical_and, inside)
@@ -113,11 +113,11 @@ def _call_attention(kernel, heads, query, key, value, mask, *gradient):
         (None, mask_rows, _power_of_two(num_keys)), lambda row, head: (row * own_mask, 0, 0)
     )
     outputs = (query, key, value) if gradient else (query,)
-    numbers = _power_of_two(max(num_queries, num_keys)) * head_width
+    elements = _power_of_two(max(num_queries, num_keys)) * head_width
     sizes = {"num_queries": num_queries, "num_keys": num_keys, "scale": 1 / math.sqrt(head_width)}
     return _call(
         functools.partial(kernel, **sizes),
-        min(8, max(2, numbers // 1024)),
+        min(8, max(2, elements // 1024)),
         grid=(batch, heads),
         in_specs=[queries, keys, keys, masks] + [queries] * len(gradient),
         out_specs=[queries, keys, keys][: len(outputs)],
@@ -126,14 +126,14 @@ def _call_attention(kernel, heads, query, key, value, mask, *gradient):
 
 
 def fits_attention(query: jax.Array, key: jax.Array, heads: int) -> bool:
-    """Whether `attention` takes these.
+    """True if `attention` takes these.
 
     Sentences up to `LONGEST` tokens and heads 16, 32 or 64 wide; 128 up to 32 tokens.
     """
     longest, width = max(query.shape[1], key.shape[1]), query.shape[2] // heads
     if longest > LONGEST or width not in (16, 32, 64, 128):
         return False
-    return _power_of_two(longest) * width <= _HEAD_NUMBERS
+    return _power_of_two(longest) * width <= _HEAD_ELEMENTS
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -234,7 +234,7 @@ def layer_norm(
 
 
 def _rows_held(width: int) -> int:
-    return max(1, _NUMBERS // _power_of_two(width))
+    return max(1, _ELEMENTS // _power_of_two(width))
 
 
 def _blocks(num_rows: int, width: int) -> tuple[Any, Any]:
@@ -291,16 +291,16 @@ def _softmax_kernel(
     groups = pl.cdiv(num_rows, _LOGITS * _LOADS)
 
     def read(group: jax.Array) -> list[tuple[Any, jax.Array, jax.Array]]:
-        """Places of the logits, their ids, and themselves in float32, −∞ beyond the vocabulary."""
+        """Blocks of the logits, their ids, and themselves in float32, −∞ beyond the vocabulary."""
         loads = []
         for number in range(_LOADS):
-            place = pl.ds((group * _LOADS + number) * _LOGITS, _LOGITS)
-            ids = place.start + jax.lax.broadcasted_iota(jnp.int32, (_LOGITS,), 0)
+            block = pl.ds((group * _LOADS + number) * _LOGITS, _LOGITS)
+            ids = block.start + jax.lax.broadcasted_iota(jnp.int32, (_LOGITS,), 0)
             real = ids < vocab_size
-            loaded = triton.load(logits.at[place], mask=real, other=-jnp.inf).astype(jnp.float32)
+            loaded = triton.load(logits.at[block], mask=real, other=-jnp.inf).astype(jnp.float32)
             if has_bias:
-                loaded += triton.load(bias.at[place], mask=real, other=0)
-            loads.append((place, ids, loaded))
+                loaded += triton.load(bias.at[block], mask=real, other=0)
+            loads.append((block, ids, loaded))
         return loads
 
     def add(group: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -323,12 +323,12 @@ def _softmax_kernel(
     mean_logit[...] = plain.sum() / vocab_size
 
     def write(group: jax.Array, at_label: jax.Array) -> jax.Array:
-        for place, ids, loaded in read(group):
+        for block, ids, loaded in read(group):
             target = jnp.where(ids == label, 1 - smoothing, 0) + smoothing / vocab_size
             values = weight * (
                 jnp.exp(loaded - normalizer) - jnp.where(ids < vocab_size, target, 0)
             )
-            triton.store(gradient.at[place], values.astype(gradient.dtype), mask=ids < num_rows)
+            triton.store(gradient.at[block], values.astype(gradient.dtype), mask=ids < num_rows)
             at_label += jnp.where(ids == label, loaded, 0)
         return at_label
 
@@ -391,7 +391,7 @@ def compile_all() -> None:
     def gradients(states, mask, scale, logits, labels, weights):
         def total(states, scale):
             normed = layer_norm(states, scale, scale, 1e-5, jnp.bfloat16)
-            heads = states.shape[2] * LONGEST // _HEAD_NUMBERS
+            heads = states.shape[2] * LONGEST // _HEAD_ELEMENTS
             return attention(normed, normed, normed, mask, heads).astype(jnp.float32).sum()
 
         sizes = {"vocab_size": 100, "smoothing": 0.1}

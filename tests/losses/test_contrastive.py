@@ -1,13 +1,11 @@
 import functools
-import json
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.losses.helpers import slope
 from xling_jax.losses.contrastive import (
     alignment_loss,
     equal_sentences,
@@ -89,16 +87,6 @@ def similarity_by_hand(
     if reduction == "normalized":
         return sum(values) * (128 / len(rows)) ** (2 if form == "squared" else 1)
     return sum(values) / (max(len(values), 1) if reduction == "mean" else 1)
-
-
-def slope(function, array):
-    """Central differences in float64."""
-    gradient = np.zeros(array.shape)
-    for place in np.ndindex(array.shape):
-        step = np.zeros(array.shape)
-        step[place] = 1e-6
-        gradient[place] = (function(array + step) - function(array - step)) / 2e-6
-    return gradient
 
 
 def draw_embeddings():
@@ -306,50 +294,9 @@ def test_bfloat16_vectors_are_compared_in_float32(embeddings):
         (similarity_distribution_loss, {"form": "cos"}),
     ],
 )
-def test_unknown_options_are_refused_with_the_known_ones(loss, options):
+def test_unknown_options_and_unequal_shapes_are_refused(loss, options):
     pair = jnp.ones((4, 2)), jnp.ones((4, 2))
     with pytest.raises(ValueError, match=f"{next(iter(options))}='.*' must be one of"):
         loss(*pair, np.ones(4), **options)
-
-
-@pytest.mark.parametrize("loss", [alignment_loss, similarity_distribution_loss])
-def test_unequal_shapes_are_refused(loss):
     with pytest.raises(ValueError, match=r"\(4, 2\) and \(3, 2\)"):
         loss(jnp.ones((4, 2)), jnp.ones((3, 2)), np.ones(4))
-
-
-def test_eight_devices_compute_what_one_does(request):
-    finished = subprocess.run(
-        [sys.executable, "-m", "tests.losses.test_contrastive"],
-        cwd=request.config.rootpath,
-        capture_output=True,
-        text=True,
-    )
-    assert finished.returncode == 0, finished.stderr
-    facts = json.loads(finished.stdout)
-    assert facts["devices"] == 8
-    assert facts["largest"] < 1e-5
-    assert facts["equal_sentences"]
-
-
-def print_differences() -> None:
-    """Values and gradients of one row a device against all on one, as JSON."""
-    jax.config.update("jax_num_cpu_devices", 8)
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    place = lambda array: jax.device_put(array, jax.NamedSharding(mesh, jax.P("data")))
-    arrays = *(array.astype(np.float32) for array in draw_embeddings()), VALID
-    split = [place(array) for array in arrays]
-    pairs = zip(leaves(compute(*arrays)), leaves(compute(*split)))
-    relative = lambda a, b: float(np.abs(a - b).max() / max(np.abs(a).max(), 1))
-    tokens = np.random.default_rng(0).integers(0, 2, (2, BATCH, 2))
-    equal = jax.jit(functools.partial(equal_sentences, pad_id=0))
-    facts = {
-        "devices": len(split[0].sharding.device_set),
-        "largest": max(relative(*jax.device_get(pair)) for pair in pairs),
-        "equal_sentences": bool((equal(*tokens) == equal(*map(place, tokens))).all()),
-    }
-    print(json.dumps(facts))
-
-
-if __name__ == "__main__":
-    print_differences()

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.losses.helpers import slope
 from xling_jax.losses import distance as module
 from xling_jax.losses.distance import distance_constraint, random_partners
 
@@ -61,16 +62,6 @@ def hand_loop(
             for negative in (apart(source[i], target[pi[i]]), apart(target[i], source[sigma[i]])):
                 total += max(0.0, margin + (positive - negative) / v) / (2 * len(to_target))
     return total
-
-
-def slope(function, array):
-    """Central differences in float64."""
-    gradient = np.zeros(array.shape)
-    for place in np.ndindex(array.shape):
-        step = np.zeros(array.shape)
-        step[place] = 1e-6
-        gradient[place] = (function(array + step) - function(array - step)) / 2e-6
-    return gradient
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.losses.helpers import shapes_in, slope
 from xling_jax.losses.translation import decoder_tokens, translation_loss
 
 BATCH, LENGTH, WIDTH, ROWS, VOCAB = 8, 3, 6, 16, 13  # three rows of the table are padding
@@ -49,31 +50,27 @@ def arrays():
     )
 
 
-def loss(hidden, table, labels, mask, **settings):
-    settings = {"label_smoothing": EPSILON, "vocab_size": VOCAB} | settings
-    return translation_loss(hidden, table, labels, mask, **settings)
+def loss(hidden, table, labels, mask, **options):
+    options = {"label_smoothing": EPSILON, "vocab_size": VOCAB} | options
+    return translation_loss(hidden, table, labels, mask, **options)
 
 
 @functools.cache
-def with_gradients(**settings):
-    function = lambda *arrays: loss(*arrays, **settings)
+def with_gradients(**options):
+    function = lambda *arrays: loss(*arrays, **options)
     return jax.jit(jax.value_and_grad(function, argnums=(0, 1), has_aux=True))
 
 
 def test_gradient_of_the_reference_is_its_slope(arrays):
-    hidden, table, labels, mask = arrays
-    gradient = reference_loss(arrays)[2]
-    for place in [(0, 0, 0), (0, 2, 5), (1, 1, 1), (7, 1, 3)]:
-        step = np.zeros(hidden.shape)
-        step[place] = 1e-5
-        ends = [reference_loss((hidden + s, table, labels, mask))[0] for s in (step, -step)]
-        np.testing.assert_allclose((ends[0] - ends[1]) / 2e-5, gradient[place], atol=1e-8)
+    hidden, *others = arrays
+    by_differences = slope(lambda h: reference_loss((h, *others))[0], hidden, 1e-5)
+    np.testing.assert_allclose(by_differences, reference_loss(arrays)[2], atol=1e-8)
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 8])
 def test_value_and_gradients_equal_the_formula(arrays, chunks):
-    settings = {"max_logits": BATCH * LENGTH * ROWS // chunks} if chunks > 1 else {}
-    (value, nll), gradients = with_gradients(**settings)(*arrays)
+    options = {"max_logits": BATCH * LENGTH * ROWS // chunks} if chunks > 1 else {}
+    (value, nll), gradients = with_gradients(**options)(*arrays)
     expected = reference_loss(arrays)
     np.testing.assert_allclose(value, expected[0], rtol=1e-6)
     np.testing.assert_allclose(nll, expected[1], rtol=1e-6)
@@ -84,18 +81,6 @@ def test_value_and_gradients_equal_the_formula(arrays, chunks):
 def test_chunks_that_do_not_divide_the_batch_stay_below_the_limit(arrays):
     value, _ = jax.jit(functools.partial(loss, max_logits=3 * LENGTH * ROWS))(*arrays)
     np.testing.assert_allclose(value, reference_loss(arrays)[0], rtol=1e-6)
-
-
-def test_gradient_follows_the_factor_in_front(arrays):
-    hidden, *others = arrays
-    gradient = jax.jit(jax.grad(lambda hidden: 0.5 * loss(hidden, *others)[0]))(hidden)
-    np.testing.assert_allclose(gradient, 0.5 * reference_loss(arrays)[2], atol=1e-6)
-
-
-def test_value_without_gradient_and_without_jit_is_the_same(arrays):
-    value, nll = loss(*arrays)
-    expected = reference_loss(arrays)
-    np.testing.assert_allclose((value, nll), expected[:2], rtol=1e-6)
 
 
 def test_padding_rows_of_the_table_are_in_neither_softmax_nor_smoothing(arrays):
@@ -138,21 +123,24 @@ def test_output_bias_and_weights_equal_the_formula(arrays, chunks):
     np.testing.assert_allclose(without_gradient, expected[:2], rtol=2e-6)
 
 
-def test_a_bias_of_zeros_is_no_bias(arrays):
-    with_zeros = loss(*arrays, output_bias=np.zeros(ROWS, np.float32))
-    np.testing.assert_allclose(with_zeros, loss(*arrays), rtol=1e-6)
-
-
-def test_a_weight_of_two_counts_a_token_twice(arrays):
+def test_without_gradient_and_jit_zeros_are_no_bias_and_weights_count_tokens(arrays):
     hidden, table, labels, mask = arrays
+    plain = loss(*arrays)
+    np.testing.assert_allclose(plain, reference_loss(arrays)[:2], rtol=1e-6)
+    with_zeros = loss(*arrays, output_bias=np.zeros(ROWS, np.float32))
+    np.testing.assert_allclose(with_zeros, plain, rtol=1e-6)
     doubled = loss(hidden, table, labels, 2.0 * mask)
-    np.testing.assert_allclose(doubled, 2 * np.array(loss(*arrays)), rtol=1e-6)
+    np.testing.assert_allclose(doubled, 2 * np.array(plain), rtol=1e-6)
 
 
-def test_gradient_follows_the_factor_in_front_for_the_bias_too(arrays):
+def test_gradients_follow_the_factor_in_front(arrays):
     bias = np.linspace(-1, 1, ROWS).astype(np.float32)
-    gradient = jax.jit(jax.grad(lambda bias: 0.5 * loss(*arrays, output_bias=bias)[0]))(bias)
-    np.testing.assert_allclose(gradient, 0.5 * reference_loss(arrays, bias)[4], atol=1e-6)
+    hidden, *others = arrays
+    half = lambda hidden, bias: 0.5 * loss(hidden, *others, output_bias=bias)[0]
+    gradients = jax.jit(jax.grad(half, (0, 1)))(hidden, bias)
+    expected = reference_loss(arrays, bias)
+    np.testing.assert_allclose(gradients[0], 0.5 * expected[2], atol=1e-6)
+    np.testing.assert_allclose(gradients[1], 0.5 * expected[4], atol=1e-6)
 
 
 def test_a_fully_masked_batch_has_loss_and_gradient_zero(arrays):
@@ -182,23 +170,13 @@ def test_bfloat16_stays_close(arrays):
     np.testing.assert_allclose(table_gradient, expected[3], atol=0.1)
 
 
-def arrays_of(jaxpr):
-    """Shapes of everything a program computes, its inner programs included."""
-    for equation in jaxpr.eqns:
-        yield from (variable.aval.shape for variable in equation.outvars)
-        for value in equation.params.values():
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from arrays_of(inner)
-
-
 def test_no_array_of_tokens_by_vocabulary_exists_outside_a_chunk(arrays):
     limit = BATCH * LENGTH * ROWS // 4
     program = jax.make_jaxpr(with_gradients(max_logits=limit))(*arrays).jaxpr
-    logits = [np.prod(s) for s in arrays_of(program) if len(s) > 2 and ROWS in s]
+    logits = [np.prod(s) for s in shapes_in(program) if len(s) > 2 and ROWS in s]
     assert max(logits) == limit
     whole = jax.make_jaxpr(with_gradients())(*arrays).jaxpr
-    assert max(np.prod(s) for s in arrays_of(whole) if len(s) > 2) == 4 * limit
+    assert max(np.prod(s) for s in shapes_in(whole) if len(s) > 2) == 4 * limit
 
 
 TARGET = [[7, 8, 2, 1], [9, 2, 1, 1], [2, 1, 1, 1], [1, 1, 1, 1]]
@@ -232,7 +210,7 @@ def test_decoder_tokens_with_beginning_of_sentence_are_those_of_the_published_co
     assert labels.tolist() == target.tolist()
 
 
-@pytest.mark.parametrize("settings", [{"label_smoothing": 1.0}, {"vocab_size": ROWS + 1}])
-def test_settings_out_of_range_are_refused(arrays, settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        loss(*arrays, **settings)
+@pytest.mark.parametrize("options", [{"label_smoothing": 1.0}, {"vocab_size": ROWS + 1}])
+def test_options_out_of_range_are_refused(arrays, options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        loss(*arrays, **options)

@@ -402,7 +402,7 @@ class Encoder:
         """Learns the ranges of vectors for `encode(..., precision="int8", ranges=ranges)`.
 
         Args:
-            sentences: a sample of the texts, some thousands; read some at a time.
+            sentences: a sample of the texts, some thousands; read window by window.
             normalize: as the vectors will be encoded.
 
         Returns:

@@ -93,7 +93,7 @@ class JaxBackend:
 
     @property
     def has_single_row(self) -> bool:
-        """Whether one row takes less time than a few: not on accelerators."""
+        """True if one row takes less time than a few: not on accelerators."""
         return jax.default_backend() == "cpu" and self.num_devices == 1
 
     @property
@@ -263,15 +263,15 @@ class _Programs:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being compiled."""
+        """True while something is being compiled."""
         return not all(work.done() for work in list(self._work.values()))
 
     def has(self, key: Any) -> bool:
-        """Whether work was done, or begun."""
+        """True if work was done, or begun."""
         return key in self._work
 
     def is_ready(self, key: Any) -> bool:
-        """Whether work was done, without an error."""
+        """True if work was done, without an error."""
         work = self._work.get(key)
         return work is not None and work.done() and work.exception() is None
 

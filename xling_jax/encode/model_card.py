@@ -19,8 +19,48 @@ _TAGS = ("sentence-similarity", "feature-extraction", "cross-lingual", "bitext-m
 _SCORES = {"ratio": "margin", "absolute": "cosine"}
 
 
+_CARD = """\
+{header}
+# {name}
+
+Turns a sentence in any of its languages into a vector of {dim} floats; \
+translations get close vectors.
+
+```python
+import xling_jax
+
+encoder = xling_jax.load("PATH/OF/THIS/DIRECTORY")
+vectors = encoder.encode(["A sentence.", "Another one."])
+```
+
+## Model
+
+| | |
+|---|---|
+| parameters | {params} |
+| dimensions | {dim} |
+| vocabulary | {pieces} pieces |
+| longest input | {tokens} tokens, longer ones are truncated |
+| lower-cased input | {lowercase} |
+| fingerprint | `{fingerprint}` |
+| made with | {versions} |
+
+## Training data and objective
+
+{training}
+
+## Measured results
+
+{results}
+
+## Elsewhere
+
+`xling export --to FORMAT` writes this model for onnxruntime, sentence-transformers and others.
+"""
+
+
 def encoder_name(config: Mapping[str, Any]) -> str:
-    """What an encoder is called, such as "static sentence encoder (de, en)"."""
+    """The name of an encoder, such as "static sentence encoder (de, en)"."""
     languages = f" ({', '.join(config['languages'])})" if config["languages"] else ""
     return f"{config['family']} sentence encoder{languages}"
 
@@ -42,53 +82,26 @@ def model_card(
         vocab: its vocabulary.
         results: measured values, `eval_name/metric` to number.
     """
-    name, dim = encoder_name(config), config.get("truncate_dim", config["dim"])
-    lines = [
-        card_header(config, name=name, library="xling_jax", results=results),
-        f"# {name}",
-        "",
-        f"Turns a sentence in any of its languages into a vector of {dim} floats; "
-        "translations get close vectors.",
-        "",
-        "```python",
-        "import xling_jax",
-        "",
-        'encoder = xling_jax.load("PATH/OF/THIS/DIRECTORY")',
-        'vectors = encoder.encode(["A sentence.", "Another one."])',
-        "```",
-        "",
-        "## Model",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| parameters | {num_params:,}, {size_mb:,.1f} MB |",
-        f"| dimensions | {dim} |",
-        f"| vocabulary | {vocab.size:,} pieces |",
-        f"| longest input | {config['max_length_tokens']} tokens, longer ones are truncated |",
-        f"| lower-cased input | {_LOWERCASE[vocab.lowercase]} |",
-        f"| fingerprint | `{config['fingerprint'][:16]}` |",
-        f"| made with | {', '.join(f'{k} {v}' for k, v in config['versions'].items())} |",
-        "",
-        "## Training data and objective",
-        "",
-    ]
-    rows = [f"| {key} | {_cell(value)} |" for key, value in _training(config["training"])]
-    lines += ["| | |", "|---|---|", *rows] if rows else ["Not recorded."]
-    lines += ["", "## Measured results", ""]
-    rows = [f"| {name} | {value:.4g} |" for name, value in (results or {}).items()]
-    lines += (
-        ["| measure | value |", "|---|---:|", *rows]
-        if rows
-        else ["None recorded. `xling evaluate` measures this encoder."]
+    name = encoder_name(config)
+    training = [f"| {key} | {_cell(value)} |" for key, value in _training(config["training"])]
+    measured = [f"| {key} | {value:.4g} |" for key, value in (results or {}).items()]
+    return _CARD.format(
+        header=card_header(config, name=name, library="xling_jax", results=results),
+        name=name,
+        dim=config.get("truncate_dim", config["dim"]),
+        params=f"{num_params:,}, {size_mb:,.1f} MB",
+        pieces=f"{vocab.size:,}",
+        tokens=config["max_length_tokens"],
+        lowercase=_LOWERCASE[vocab.lowercase],
+        fingerprint=config["fingerprint"][:16],
+        versions=", ".join(f"{key} {value}" for key, value in config["versions"].items()),
+        training="\n".join(["| | |", "|---|---|", *training] if training else ["Not recorded."]),
+        results="\n".join(
+            ["| measure | value |", "|---|---:|", *measured]
+            if measured
+            else ["None recorded. `xling evaluate` measures this encoder."]
+        ),
     )
-    lines += [
-        "",
-        "## Elsewhere",
-        "",
-        "`xling export --to FORMAT` writes this model for onnxruntime, sentence-transformers and "
-        "others.",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def card_header(

@@ -500,7 +500,7 @@ def _check_sizes(arguments: Mapping[str, Any], found: Shapes, where: pathlib.Pat
     """Refuses sizes that cannot be those of the parameters, before anything is built of them.
 
     Every layer has a parameter, and every other size is smaller than the number of their elements,
-    but for small settings such as the longest input.
+    but for small options such as the longest input.
     """
     elements = sum(math.prod(shape) for shape, _ in found.values())
     for name, value in arguments.items():

@@ -104,15 +104,17 @@ def tokenize(
     )
     if is_cut:
         first = lengths - kept if vocab.truncation_side == "left" else np.zeros_like(kept)
-        place = positions_within(lengths)
-        ids = ids[(place >= np.repeat(first, lengths)) & (place < np.repeat(first + kept, lengths))]
+        position = positions_within(lengths)
+        ids = ids[
+            (position >= np.repeat(first, lengths)) & (position < np.repeat(first + kept, lengths))
+        ]
     if not num_specials:
         return TokenWindow(ids, offsets), stats
     tokens = np.empty(stats.num_tokens, np.int32)
-    for place, number in enumerate(prefix):
-        tokens[offsets[:-1] + place] = number
-    for place, number in enumerate(suffix):
-        tokens[offsets[1:] - len(suffix) + place] = number
+    for position, token in enumerate(prefix):
+        tokens[offsets[:-1] + position] = token
+    for position, token in enumerate(suffix):
+        tokens[offsets[1:] - len(suffix) + position] = token
     tokens[np.repeat(offsets[:-1] + len(prefix), kept) + positions_within(kept)] = ids
     return TokenWindow(tokens, offsets), stats
 

@@ -52,26 +52,26 @@ def equal_sentences(source_tokens: jax.Array, target_tokens: jax.Array, pad_id: 
     """
 
     def equal(tokens: jax.Array) -> jax.Array:
-        numbers = _sentence_numbers(tokens)
-        return (numbers[:, None] == numbers) & (tokens != pad_id).any(1)[:, None]
+        ids = _sentence_ids(tokens)
+        return (ids[:, None] == ids) & (tokens != pad_id).any(1)[:, None]
 
     different_rows = ~jnp.eye(source_tokens.shape[0], dtype=bool)
     return (equal(source_tokens) | equal(target_tokens)) & different_rows
 
 
-def _sentence_numbers(tokens: jax.Array) -> jax.Array:
+def _sentence_ids(tokens: jax.Array) -> jax.Array:
     """[batch, length] -> [batch] int32, equal for equal sentences.
 
     Rows are numbered by their first tokens, one more at a time. Comparing all pairs would take
     batch² · length steps, more than the encoder for thousands of short sentences.
     """
 
-    def refine(place: jax.Array, numbers: jax.Array) -> jax.Array:
-        token = jnp.take(tokens, place, axis=1)
-        order = jnp.lexsort((token, numbers))
-        sorted_rows = jnp.stack([numbers[order], token[order]])
+    def refine(column: jax.Array, ids: jax.Array) -> jax.Array:
+        token = jnp.take(tokens, column, axis=1)
+        order = jnp.lexsort((token, ids))
+        sorted_rows = jnp.stack([ids[order], token[order]])
         changes = (sorted_rows[:, 1:] != sorted_rows[:, :-1]).any(0)
-        return numbers.at[order[1:]].set(jnp.cumsum(changes, dtype=jnp.int32)).at[order[0]].set(0)
+        return ids.at[order[1:]].set(jnp.cumsum(changes, dtype=jnp.int32)).at[order[0]].set(0)
 
     start = jnp.zeros(tokens.shape[0], jnp.int32)
     return jax.lax.fori_loop(0, tokens.shape[1], refine, start)

@@ -181,8 +181,8 @@ def fused_loss(
     """Sums a loss of the output layer, and one metric, over the batch.
 
     Args:
-        chunk_loss: (hidden, table, bias, *targets, with_gradient) of some rows -> the sums of loss
-            and metric, and the gradient of the logits (None unless `with_gradient`).
+        chunk_loss: (hidden, table, bias, *targets, with_gradient) of a block of rows -> the sums of
+            loss and metric, and the gradient of the logits (None unless `with_gradient`).
         max_logits: most logits in memory at a time, in elements; the batch is split accordingly.
             0 for that of `logits_limit`.
         hidden: [batch, ..., width].

@@ -225,7 +225,7 @@ def _chunk_loss(
     if not with_gradient:
         return sums, None
     gradient = softmax.exponentials * ((row_weights * total)[:, None] / softmax.normalizer)
-    subtract = jax.vmap(lambda row, places, values: row.at[places].add(-values))
+    subtract = jax.vmap(lambda row, ids, values: row.at[ids].add(-values))
     return sums, subtract(gradient, ids, row_weights[:, None] * label_weights)
 
 

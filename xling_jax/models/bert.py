@@ -164,6 +164,11 @@ class BertLayer(nn.Module):
         return norm("ffn_norm")(states + hidden)
 
 
+# Options of the encoder that its layers take.
+_OF_LAYER = ("width", "heads", "ffn_width", "activation", "layer_norm_epsilon", "dropout")
+_OF_LAYER += ("attention_dropout", "attention_output_dropout", "dropout_generator", "dtype")
+
+
 class BertEncoder(nn.Module, BertOptions):
     """Tokens to sentence vectors: layers, pooling, dense layers, normalization.
 
@@ -209,19 +214,11 @@ class BertEncoder(nn.Module, BertOptions):
         position = positions(tokens, self.max_length_tokens)
         bias = self._position_bias(position) if self.relative_positions else None
         layer = nn.remat(BertLayer, static_argnums=(4,)) if self.remat else BertLayer
+        shared = {name: getattr(self, name) for name in _OF_LAYER}
         for number in range(self.layers):
             states = layer(
-                width=self.width,
-                heads=self.heads,
-                ffn_width=self.ffn_width,
-                activation=self.activation,
-                layer_norm_epsilon=self.layer_norm_epsilon,
-                dropout=self.dropout,
-                attention_dropout=self.attention_dropout,
-                attention_output_dropout=self.attention_output_dropout,
-                dropout_generator=self.dropout_generator,
+                **shared,
                 first_only=self.pooling == "first" and number == self.layers - 1,
-                dtype=self.dtype,
                 name=f"blocks_{number}",
             )(states, mask, bias, deterministic)
         if self.pooling in ("mean", "max") and not self.pool_specials:

@@ -116,9 +116,9 @@ def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax
 def _bag_forward(
     table: jax.Array, weights: jax.Array, tokens: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    def add(place: jax.Array, sums: jax.Array) -> jax.Array:
-        rows = jnp.take(table, jnp.take(tokens, place, axis=1), axis=0)
-        return sums + jnp.take(weights, place, axis=1)[:, None] * rows
+    def add(column: jax.Array, sums: jax.Array) -> jax.Array:
+        rows = jnp.take(table, jnp.take(tokens, column, axis=1), axis=0)
+        return sums + jnp.take(weights, column, axis=1)[:, None] * rows
 
     sums = jnp.zeros((tokens.shape[0], table.shape[1]), table.dtype)
     return jax.lax.fori_loop(0, tokens.shape[1], add, sums), (table, weights, tokens)
@@ -133,11 +133,11 @@ def _bag_backward(
     # would sum whole tables at every position.
     in_loop = jax.device_count() == 1
 
-    def step(place: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def step(column: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         of_weights, *of_table = sums
-        here, weight = jnp.take(tokens, place, axis=1), jnp.take(weights, place, axis=1)
+        here, weight = jnp.take(tokens, column, axis=1), jnp.take(weights, column, axis=1)
         rows = jnp.take(table, here, axis=0)
-        of_weights = of_weights.at[:, place].set((gradient * rows).sum(1))
+        of_weights = of_weights.at[:, column].set((gradient * rows).sum(1))
         return of_weights, *(sums.at[here].add(weight[:, None] * gradient) for sums in of_table)
 
     none = (jnp.zeros_like(weights), *([jnp.zeros_like(table)] if in_loop else []))
@@ -421,7 +421,7 @@ class TransformerLayer(nn.Module):
 
 
 class TokenEncoder(nn.Module, TokenOptions):
-    """What the encoders with a token table share.
+    """Base of the encoders with a token table.
 
     A family derives from its options and from this, in this order, and adds options of training.
 
@@ -467,7 +467,7 @@ class TokenEncoder(nn.Module, TokenOptions):
 
 
 class SentenceDecoder(nn.Module):
-    """What the decoders share: from a sentence vector and a language to a translation.
+    """Base of the decoders: from a sentence vector and a language to a translation.
 
     Called with
 

@@ -218,5 +218,5 @@ def position_buckets(distance: np.ndarray) -> np.ndarray:
 @functools.lru_cache(maxsize=8)
 def _buckets(length: int) -> np.ndarray:
     """[length, length]: the bucket of each key for each query."""
-    place = np.arange(length)
-    return position_buckets(np.clip(place - place[:, None], -FARTHEST, FARTHEST))
+    position = np.arange(length)
+    return position_buckets(np.clip(position - position[:, None], -FARTHEST, FARTHEST))

@@ -138,10 +138,10 @@ class NumpyStatic(StaticOptions):
             ("feature_width", self.feature_width, "feature"),
             ("width", self.feature_dims, "feature"),
         ):
-            numbers = IN_A_BYTE.get(storage_of(self.storage, kind), 1)
-            if dims % numbers:
+            per_byte = IN_A_BYTE.get(storage_of(self.storage, kind), 1)
+            if dims % per_byte:
                 raise ValueError(
-                    f"encoder.{name}={dims} must be a multiple of {numbers} with "
+                    f"encoder.{name}={dims} must be a multiple of {per_byte} with "
                     f"encoder.storage={self.storage}; use int8"
                 )
 
@@ -160,11 +160,11 @@ class NumpyStatic(StaticOptions):
             }
         stored = {}
         for name, ((count, dims), kind) in tables.items():
-            numbers = IN_A_BYTE.get(storage_of(self.storage, kind), 1)
-            stored[name] = ((count, dims // numbers), "uint8" if numbers > 1 else "int8")
+            per_byte = IN_A_BYTE.get(storage_of(self.storage, kind), 1)
+            stored[name] = ((count, dims // per_byte), "uint8" if per_byte > 1 else "int8")
         if self.storage == "pq":
-            numbers = IN_A_BYTE["pq"]
-            shape = (self.feature_dims // numbers, CODES, numbers)
+            per_byte = IN_A_BYTE["pq"]
+            shape = (self.feature_dims // per_byte, CODES, per_byte)
             stored["codebooks"] = (shape, "float32")
         stored["factor"] = ((rows,), "float32")
         if self.features:
@@ -173,7 +173,7 @@ class NumpyStatic(StaticOptions):
 
     @property
     def _has_narrow_rows(self) -> bool:
-        """Whether whole numbers of features are in a table of their own."""
+        """True if the integers of features are in a table of their own."""
         return bool(self.features) and (self.feature_dims < self.width or self.storage in MIXTURES)
 
     def tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
@@ -232,10 +232,10 @@ class NumpyStatic(StaticOptions):
             quantized(table.vectors(), storage_of(storage, kind))
             for kind, table in zip(_TABLES, self.tables(params))
         ]
-        numbers = [table.rows for table in tables]
+        rows = [table.rows for table in tables]
         if not smaller._has_narrow_rows:
-            numbers = [np.concatenate(numbers)]
-        stored = dict(zip(("rows", "narrow_rows"), numbers))
+            rows = [np.concatenate(rows)]
+        stored = dict(zip(("rows", "narrow_rows"), rows))
         stored["factor"] = np.concatenate([table.factors for table in tables])
         if self.features:
             stored["feature_keys"] = params["feature_keys"]

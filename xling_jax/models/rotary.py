@@ -54,31 +54,31 @@ def rope_frequencies(rope: Sequence[Any], head_width: int) -> tuple[np.ndarray, 
     Raises:
         ValueError: for another `rope`.
     """
-    theta, kind, *numbers = *rope, *([None] if len(rope) == 1 else [])
+    theta, kind, *parameters = *rope, *([None] if len(rope) == 1 else [])
     # The exponents of the original are float32, and so are its frequencies.
     exponents = np.arange(0, head_width, 2, dtype=np.float32) / np.float32(head_width)
     frequencies = 1 / (float(theta) ** exponents.astype(np.float64)).astype(np.float32)
     if kind is None:
         return frequencies, 1.0
     check_choice("encoder.rope", kind, ROPE_SCALINGS)
-    if len(numbers) != ROPE_SCALINGS[kind]:
+    if len(parameters) != ROPE_SCALINGS[kind]:
         raise ValueError(
             f"encoder.rope={tuple(rope)}: {kind} takes {ROPE_SCALINGS[kind]} numbers; "
-            f"found {len(numbers)}"
+            f"found {len(parameters)}"
         )
-    scale, *numbers = numbers
+    scale, *parameters = parameters
     kept, factor = np.zeros(len(frequencies)), 1.0
     if kind == "yarn":
-        *turns, original, factor = numbers
-        places = (
+        *turns, original, factor = parameters
+        dims = (
             head_width * np.log(original / (2 * np.pi * turn)) / (2 * np.log(theta))
             for turn in turns
         )
-        low, high = max(np.floor(next(places)), 0), min(np.ceil(next(places)), head_width - 1)
+        low, high = max(np.floor(next(dims)), 0), min(np.ceil(next(dims)), head_width - 1)
         high = high + 0.001 if low == high else high
         kept = 1 - np.clip((np.arange(len(frequencies)) - low) / (high - low), 0, 1)
     elif kind == "llama3":
-        low, high, original = numbers
+        low, high, original = parameters
         turns = original * frequencies.astype(np.float64) / (2 * np.pi)
         kept = np.clip((turns - low) / (high - low), 0, 1)
     return (frequencies * (kept + (1 - kept) / scale)).astype(np.float32), float(factor)
@@ -116,7 +116,7 @@ def rotate(states: jax.Array, table: jax.Array) -> jax.Array:
 
 
 class RotaryOptions(nn.Module):
-    """What a layer and the encoder share.
+    """Options that a layer and the encoder share.
 
     Attributes:
         width, heads, ffn_width: sizes.

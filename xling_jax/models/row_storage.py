@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Storage of whole numbers -> the largest.
+# Storage of integers -> the largest.
 _LARGEST = {"int8": 127, "int4": 7}
 # Features need fewer bits than tokens.
 MIXTURES = {
@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Whether rows hold two numbers of 4 bits in a byte."""
+        """True if rows hold two numbers of 4 bits in a byte."""
         return self.rows.dtype == np.uint8 and self.codebooks is None
 
     def unpacked(self) -> Table:
@@ -65,7 +65,7 @@ class Table(NamedTuple):
 def quantized(rows: np.ndarray, storage: str) -> Table:
     """Vectors in fewer bits.
 
-    Row r becomes q_r f_r, where q_r are whole numbers and f_r is a factor. In 8 bits its largest
+    Row r becomes q_r f_r, where q_r are integers and f_r is a factor. In 8 bits its largest
     element becomes ±127. In 4 bits, f_r is the one of a few that leaves the least squared error;
     with a smaller one, the largest elements are cut.
 
@@ -76,37 +76,37 @@ def quantized(rows: np.ndarray, storage: str) -> Table:
     largest = _LARGEST[storage]
     fitting = np.abs(rows).max(axis=1) / np.float32(largest)
     fitting[fitting == 0] = 1  # rows of zeros, for padding
-    factors, numbers = fitting, np.round(rows / fitting[:, None])
+    factors, values = fitting, np.round(rows / fitting[:, None])
     if storage == "int4":
-        least = np.square(numbers * factors[:, None] - rows).sum(axis=1)
+        least = np.square(values * factors[:, None] - rows).sum(axis=1)
         for shrink in _SHRINKS[1:]:
             smaller = fitting * np.float32(shrink)
             cut = np.clip(np.round(rows / smaller[:, None]), -largest, largest)
             error = np.square(cut * smaller[:, None] - rows).sum(axis=1)
             is_better = error < least
-            numbers[is_better], least[is_better] = cut[is_better], error[is_better]
+            values[is_better], least[is_better] = cut[is_better], error[is_better]
             factors = np.where(is_better, smaller, factors)
-    factors = np.where(numbers.any(axis=1), factors, 0)
-    return Table(numbers.astype(np.int8) if storage == "int8" else _packed(numbers), factors)
+    factors = np.where(values.any(axis=1), factors, 0)
+    return Table(values.astype(np.int8) if storage == "int8" else _packed(values), factors)
 
 
-def _packed(numbers: np.ndarray) -> np.ndarray:
+def _packed(values: np.ndarray) -> np.ndarray:
     """[rows, width] from -7 to 7 -> [rows, width / 2] uint8."""
-    shifted = (numbers + 8).astype(np.uint8)
+    shifted = (values + 8).astype(np.uint8)
     return shifted[:, ::2] | shifted[:, 1::2] << 4
 
 
 def unpacked(packed: np.ndarray) -> np.ndarray:
-    """Rows in 4 bits, [rows, width / 2] uint8, as whole numbers, [rows, width] int8."""
-    numbers = np.empty((len(packed), 2 * packed.shape[1]), np.int8)
-    numbers[:, ::2] = packed & 15
-    numbers[:, 1::2] = packed >> 4
-    numbers -= 8
-    return numbers
+    """Rows in 4 bits, [rows, width / 2] uint8, as integers, [rows, width] int8."""
+    values = np.empty((len(packed), 2 * packed.shape[1]), np.int8)
+    values[:, ::2] = packed & 15
+    values[:, 1::2] = packed >> 4
+    values -= 8
+    return values
 
 
-# The numbers that a byte stands for are looked up as one item: several times as fast as shifting.
-_NUMBERS_OF_BYTES = (
+# The values that a byte stands for are looked up as one item: several times as fast as shifting.
+_VALUES_OF_BYTES = (
     unpacked(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32).view(np.complex64).ravel()
 )
 
@@ -123,13 +123,13 @@ class RowSums:
         self._offsets = self._items = None
         self.dims = table.rows.shape[1]
         if self._is_packed:
-            self._items = _NUMBERS_OF_BYTES
+            self._items = _VALUES_OF_BYTES
             self.dims *= 2
         elif table.codebooks is not None:
-            groups, codes, numbers = table.codebooks.shape
+            groups, codes, size = table.codebooks.shape
             self._offsets = np.arange(0, groups * codes, codes)
             self._items = np.ascontiguousarray(table.codebooks).view(np.complex128).ravel()
-            self.dims = groups * numbers
+            self.dims = groups * size
 
     def sum(self, rows: np.ndarray, share: np.float32) -> np.ndarray:
         """Those of one sentence: [rows] int32 -> [dims] float32, times `share`."""
