@@ -6,8 +6,9 @@ from xling_jax.encode.batch_plan import BatchShapes, plan_batches
 SHAPES = BatchShapes(max_length_tokens=100, batch_tokens=1024)
 
 
-@pytest.mark.parametrize("num_sentences", [0, 1, 7, 8, 9, 100, 5000])
-@pytest.mark.parametrize("num_devices", [1, 8])
+@pytest.mark.parametrize(
+    ("num_sentences", "num_devices"), [(0, 1), (1, 8), (8, 1), (9, 8), (100, 1), (5000, 8)]
+)
 def test_every_sentence_once_in_a_listed_shape_that_holds_it(num_sentences, num_devices):
     shapes = BatchShapes(max_length_tokens=100, batch_tokens=1024, num_devices=num_devices)
     lengths = np.random.default_rng(0).integers(0, 101, num_sentences)

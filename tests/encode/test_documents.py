@@ -117,8 +117,7 @@ def test_unknown_modes_are_refused_at_once():
         document_inputs([], "window", vocab=Words(), room=9)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize(("chunk", "pooling"), [(1, "mean"), (2, "max"), (5, "mean"), (100, "max")])
 def test_pooled_vectors_are_the_same_however_they_arrive(chunk, pooling):
     counts = [3, 1, 7, 1, 1, 2]
     vectors = np.random.default_rng(0).normal(size=(sum(counts), 4)).astype(np.float32)

@@ -231,6 +231,7 @@ def test_quantized_vectors(encoder, sentences, caplog):
     assert (none.shape, none.dtype) == ((0, encoder.dim), np.int8)
 
 
+@pytest.mark.slow
 def test_every_argument_of_sentence_transformers_has_an_answer(encoder, sentences):
     peer = pytest.importorskip("sentence_transformers").SentenceTransformer
     expected = encoder.encode(sentences)
@@ -244,6 +245,7 @@ def test_every_argument_of_sentence_transformers_has_an_answer(encoder, sentence
         assert hasattr(peer, name) and hasattr(encoder, name)
 
 
+@pytest.mark.slow
 def test_codes_are_those_of_sentence_transformers():
     peer = pytest.importorskip("sentence_transformers.util.quantization").quantize_embeddings
     generator = np.random.default_rng(0)

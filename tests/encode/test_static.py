@@ -16,7 +16,7 @@ from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.teacher import principal_axes
 from xling_jax.models.numpy_static import NumpyStatic, choose_keys
 
-FORMS = {
+ENCODERS = {
     "static": {"width": 16, "features": ("pairs", "triples"), "feature_rows": 64},
     "narrow": {"width": 16, "features": ("pairs",), "feature_rows": 64, "feature_width": 8},
     "dual": {"width": 16, "layers": 0, "pooling": "weighted_mean"},
@@ -37,38 +37,34 @@ def save(directory, vocab, family, arguments, params, **more):
     )
 
 
-def random_params(form, vocab, sentences):
+def random_params(encoder, vocab, sentences):
     """Random parameters, and the keys of what the sentences hold."""
     generator = np.random.default_rng(0)
     params = {}
-    for name, (shape, dtype) in form.parameters.items():
+    for name, (shape, dtype) in encoder.parameters.items():
         if dtype == "float32":
             params[name] = generator.normal(size=shape).astype("f4")
         else:
             limits = (-2, 3) if dtype == "int8" else (0, 256)
             params[name] = generator.integers(*limits, shape).astype(dtype)
-    if form.features:
+    if encoder.features:
         tokens = vocab.encode(sentences)
         offsets = np.cumsum([0, *map(len, tokens)])
-        params["feature_keys"], share = choose_keys(form, [(np.concatenate(tokens), offsets)])
+        params["feature_keys"], share = choose_keys(encoder, [(np.concatenate(tokens), offsets)])
         assert 0.01 < share < 0.99
     return params
 
 
-STORED = [
-    f"{storage} {form}"
-    for storage in ("int8", "int4", "mixed", "pq")
-    for form in ("static", "narrow")
-]
+STORED = ("int8 static", "int8 narrow", "int4 static", "mixed narrow", "pq static", "pq narrow")
 
 
-@pytest.fixture(params=[*FORMS, *STORED])
+@pytest.fixture(params=[*ENCODERS, *STORED])
 def static_directory(request, vocab, sentences, tmp_path):
     from xling_jax.models import registry
 
-    *storage, form = request.param.split()
-    family = "dual" if form == "dual" else "static"
-    arguments = FORMS[form] | {"pad_id": vocab.pad_id}
+    *storage, name = request.param.split()
+    family = "dual" if name == "dual" else "static"
+    arguments = ENCODERS[name] | {"pad_id": vocab.pad_id}
     module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
     if family == "static":
         in_numpy = NumpyStatic(vocab.size, **arguments)

@@ -8,7 +8,7 @@ import scipy.special
 import scipy.stats
 
 from xling_jax.models import registry
-from xling_jax.models.bert import ACTIVATIONS, BertEncoder, gelu
+from xling_jax.models.bert import BertEncoder, gelu
 
 SIZES = {"vocab_size": 20, "width": 12, "layers": 2, "heads": 3, "ffn_width": 16}
 SIZES |= {"max_length_tokens": 9, "pad_id": 4}
@@ -96,8 +96,9 @@ def test_gelu_is_exact_at_both_ends():
     assert gelu(jnp.asarray(x, jnp.bfloat16)).dtype == jnp.bfloat16
 
 
-@pytest.mark.parametrize("pooling", ["first", "max", "mean"])
-@pytest.mark.parametrize("pool_specials", [True, False])
+@pytest.mark.parametrize(
+    ("pooling", "pool_specials"), [("first", True), ("max", False), ("mean", True)]
+)
 def test_padding_does_not_change_a_vector(pooling, pool_specials):
     module, params = build(pooling=pooling, pool_specials=pool_specials)
     padded = np.pad(TOKENS, ((0, 0), (0, 2)), constant_values=4)
@@ -134,15 +135,6 @@ def test_the_head_is_dense_layers_and_a_norm():
     np.testing.assert_allclose(encode(module, params), expected, atol=1e-5)
 
 
-def test_order_counts_and_jit_does_not():
-    module, params = build()
-    found = encode(module, params)
-    turned = TOKENS[:, [0, 2, 1, 3, 4, 5, 6]]
-    assert np.abs(encode(module, params, turned)[0] - found[0]).max() > 1e-3
-    jitted = jax.jit(lambda tokens: module.apply({"params": params}, tokens))(TOKENS)
-    np.testing.assert_allclose(jitted, found, atol=1e-5)
-
-
 def test_bfloat16_stays_close_and_gives_float32():
     module, params = build()
     low = BertEncoder(**SIZES, dtype="bfloat16")
@@ -151,23 +143,10 @@ def test_bfloat16_stays_close_and_gives_float32():
     np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"heads": 5}, r"encoder.heads=5 must divide encoder.width=12"),
-        ({"pooling": "cls"}, "encoder.pooling='cls' must be one of first, mean, max"),
-        ({"activation": "elu"}, f"activation='elu' must be one of {', '.join(ACTIVATIONS)}"),
-        ({"max_length_tokens": 6}, "length 7; encoder.max_length_tokens=6 is the longest"),
-    ],
-)
-def test_what_cannot_be_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        module = BertEncoder(**{**SIZES, **changes})
-        jax.eval_shape(module.init, jax.random.key(0), TOKENS)
-
-
 def test_it_is_a_family_with_a_special_token_on_either_side():
     module = registry.build_encoder("bert", **SIZES, projections=[[3, "tanh", True]])
+    with pytest.raises(ValueError, match="length 10; encoder.max_length_tokens=9 is the longest"):
+        jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 10), np.int32))
     assert isinstance(module, BertEncoder) and module.dim == 3
     assert hash(module) == hash(BertEncoder(**SIZES, projections=((3, "tanh", True),)))
     assert registry.ENCODERS["bert"].specials == (("bos",), ("eos",))

@@ -108,16 +108,6 @@ def test_with_norms_in_front_layers_add_to_the_encoder_without_layers():
         np.testing.assert_allclose(found[row], weights @ states / n, rtol=1e-4, atol=1e-5)
 
 
-def test_an_unknown_norm_is_refused():
-    with pytest.raises(ValueError, match="encoder.norm='both' must be one of post, pre"):
-        DualEncoder(**SIZES, norm="both").init(jax.random.key(0), padded(SENTENCES))
-
-
-def test_more_tokens_than_positions_are_refused():
-    with pytest.raises(ValueError, match="tokens have length 7; encoder.max_length_tokens=6"):
-        DualEncoder(**SIZES).init(jax.random.key(0), padded(SENTENCES, length=7))
-
-
 def test_the_start_is_the_published_codes_or_normal():
     for stddev, table, matrix in ((0.0, 1.0, 1 / np.sqrt(3 * 64)), (0.02, 0.02, 0.02)):
         module = DualEncoder(

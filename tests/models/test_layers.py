@@ -32,15 +32,12 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean(generator, key):
         np.testing.assert_allclose(pairs.mean(), 0.09, atol=0.01)
 
 
-def test_dropout_is_the_identity_when_deterministic_or_zero():
+def test_dropout_is_the_identity_when_deterministic_or_zero(key):
     ones = jnp.ones((2, 3))
     assert Dropout(0.3).apply({}, ones, True) is ones
     assert Dropout(0.0).apply({}, ones, False) is ones
-
-
-def test_an_unknown_dropout_generator_is_refused(key):
     with pytest.raises(ValueError, match="dropout_generator='lcg'"):
-        Dropout(0.3, "lcg").apply({}, jnp.ones(3), False, rngs={"dropout": key})
+        Dropout(0.3, "lcg").apply({}, ones, False, rngs={"dropout": key})
 
 
 @pytest.mark.parametrize(
@@ -56,12 +53,9 @@ def test_pooling_sees_real_tokens_only_and_gives_zeros_for_none(pooling, expecte
     assert not gradient[~mask].any()
 
 
-def test_an_unknown_pooling_is_refused():
+def test_an_unknown_pooling_and_heads_that_do_not_divide_the_width_are_refused(key):
     with pytest.raises(ValueError, match="pooling='median'"):
         pool(jnp.ones((1, 2, 3)), jnp.ones((1, 2), bool), "median")
-
-
-def test_heads_must_divide_the_width(key):
     with pytest.raises(ValueError, match="heads=3 must divide width=8"):
         Attention(8, 3).init(key, jnp.ones((1, 2, 8)), jnp.ones((1, 2, 8)), True, True)
 
