@@ -87,7 +87,7 @@ def test_stopped_and_killed_the_same_command_gives_the_same_encoder(corpus, tmp_
         _, errors = process.communicate(timeout=120)
         if number == signal.SIGTERM:
             assert process.returncode == 143, errors
-            assert "the same command continues" in errors
+            assert "run the same command to resume" in errors
             assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in errors.splitlines()), errors
     process = start(workdir)
     _, errors = process.communicate(timeout=120)
@@ -124,7 +124,7 @@ def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_command_continues(st
     assert (tmp_path / "w" / "run.lock").exists()
     process, said = start(step + 1)  # at most what there is
     assert ended(process) == 0, said()
-    assert "resuming from checkpoint" in said() and "sign of life" not in said()
+    assert "resuming from checkpoint" in said() and "heartbeat" not in said()
 
 
 def slow_saving():

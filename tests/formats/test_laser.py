@@ -286,7 +286,7 @@ def test_what_was_trained_here_embeds_as_by_lasers_code(tmp_path):
     found = reference.encode(tmp_path / "theirs" / "encoder.pt", lines)
     np.testing.assert_allclose(found, xling_jax.load(ours).encode(NAMES), atol=1e-5)
     mixed = trained_here(tmp_path / "mixed", tmp_path / "laser2", unidirectional_layers=1)
-    with pytest.raises(ValueError, match="unidirectional_layers=1 of 2: LASER's layers are all"):
+    with pytest.raises(ValueError, match="unidirectional_layers=1 of 2: LASER has no mixture"):
         export_laser(mixed, tmp_path / "out")
 
 

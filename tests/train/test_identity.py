@@ -110,4 +110,4 @@ def test_a_run_with_an_option_that_is_gone_continues_if_it_did_not_use_it():
     assert config_difference(written, config) is None
     written["data"]["hard_negatives"] = 0.25
     found = config_difference(written, config)
-    assert "0.3.0 wrote it" in found and "data.hard_negatives=0.25 is not supported" in found
+    assert "0.3.0 wrote it" in found and "data.hard_negatives=0.25 is no longer supported" in found
