@@ -124,6 +124,7 @@ def test_it_is_an_encoder_to_mteb(model):
     assert isinstance(model, EncoderProtocol)
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_scores_of_brute_force(model):
     results = mteb.evaluate(
         model, [Bitext(), Similarity()], cache=None, show_progress_bar=False
@@ -142,6 +143,7 @@ def test_the_encoder_gets_all_texts_at_once(model):
     assert set(model.calls) == {(NUM_ROWS, None)}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_older_entry_point_runs_too(model, tmp_path):
     results = mteb.MTEB(tasks=[Classes()]).run(
