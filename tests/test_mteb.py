@@ -136,6 +136,7 @@ def test_evaluate_gives_the_scores_of_brute_force(model):
     assert scores(results, "LocalSTS")["cosine_spearman"] == pytest.approx(spearman, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_encoder_gets_all_texts_at_once(model):
     mteb.evaluate(
         model, [Similarity()], cache=None, show_progress_bar=False, encode_kwargs={"batch_size": 3}

@@ -162,8 +162,8 @@ class Encoder:
             fingerprint=spec.fingerprint + suffix,
             dim=spec.dim,
             calibration=spec.calibration,
-            prompts=self.prompts,
-            default_prompt=self.default_prompt,
+            prompts=spec.prompts,
+            default_prompt=spec.default_prompt,
             truncate_dim=spec.truncate_dim,
             spec=dataclasses.replace(spec, stored={}),
         )
