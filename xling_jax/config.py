@@ -21,7 +21,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from xling_jax import options
-from xling_jax.files.errors import one_line
+from xling_jax.files.untrusted import one_line
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.registry import check_choice, did_you_mean
 

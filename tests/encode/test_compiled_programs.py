@@ -1,12 +1,13 @@
 """Where compiled programs are kept: where the user says, else in the user's cache."""
 
 import os
+from pathlib import Path
 
 import jax
 import pytest
 
 import xling_jax
-from xling_jax.files.cache import cache_is_chosen, keep_compiled_programs
+from xling_jax.files.cache import cache_directory, cache_is_chosen, keep_compiled_programs
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,14 @@ def test_where_nothing_can_be_written_nothing_is_kept(home, monkeypatch):
     assert directory() is None
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/caches")
     assert directory() is None
+
+
+def test_without_a_home_there_is_no_directory(monkeypatch):
+    def no_home():
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache_directory() is None
 
 
 def test_a_directory_of_somebody_else_is_not_used(home, monkeypatch):

@@ -1,6 +1,7 @@
-"""Threads for tasks or for BLAS, also for several callers at once."""
+"""Threads for tasks or for BLAS, also for several callers; cores by affinity, quota and load."""
 
 import concurrent.futures
+import os
 import threading
 import time
 
@@ -8,14 +9,14 @@ import pytest
 import threadpoolctl
 
 from xling_jax.files import threads as threads_module
-from xling_jax.files.threads import threads_for
+from xling_jax.files.threads import num_cores, num_free_cores, threads_for
 
 
 def blas_threads():
     return {library["num_threads"] for library in threads_module._blas().info()}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def two_threads(monkeypatch):
     """Whatever the machine has, and whatever else runs."""
     monkeypatch.setattr(threads_module, "num_cores", lambda: 2)
@@ -24,6 +25,7 @@ def two_threads(monkeypatch):
         yield
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_blas_has_one_thread_inside_and_its_own_after():
     with threads_for(7) as threads:
         assert (threads, blas_threads()) == (2, {1})
@@ -35,6 +37,7 @@ def test_blas_has_one_thread_inside_and_its_own_after():
     assert blas_threads() == {2}
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_blas_gets_the_cores_that_are_free(monkeypatch):
     asked = []
     monkeypatch.setattr(threads_module, "num_free_cores", lambda own=0: asked.append(own) or 1)
@@ -50,6 +53,7 @@ def test_blas_gets_the_cores_that_are_free(monkeypatch):
     assert blas_threads() == {2}
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_a_quota_below_the_threads_of_blas_limits_both(monkeypatch):
     monkeypatch.setattr(threads_module, "num_cores", lambda: 1)
     monkeypatch.setattr(threads_module, "num_free_cores", lambda own=0: 1)
@@ -58,6 +62,7 @@ def test_a_quota_below_the_threads_of_blas_limits_both(monkeypatch):
     assert blas_threads() == {2}
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_many_callers_at_once_leave_blas_as_it_was():
     def enter_and_leave(_):
         for _ in range(2000):
@@ -69,6 +74,7 @@ def test_many_callers_at_once_leave_blas_as_it_was():
     assert blas_threads() == {2}
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_callers_at_once_leave_blas_as_it_was():
     first_is_in, first_is_out = threading.Event(), threading.Event()
     seen = []
@@ -92,3 +98,55 @@ def test_callers_at_once_leave_blas_as_it_was():
     thread.join()
     assert seen == [(1, {1})]
     assert blas_threads() == {2}
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """A machine with 8 cores, 6 of them for this process; the files are read from a directory."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    quotas = [
+        [str(tmp_path / file.rsplit("/")[-1]) for file in files] for files in threads_module._QUOTAS
+    ]
+    monkeypatch.setattr(threads_module, "_QUOTAS", quotas)
+    monkeypatch.setattr(threads_module, "_LOAD", str(tmp_path / "loadavg"))
+    threads_module._quota.cache_clear()
+    yield tmp_path
+    threads_module._quota.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "files, expected",
+    [
+        ({}, 6),
+        ({"cpu.max": "200000 100000\n"}, 2),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "20000 100000\n"}, 1),
+        ({"cpu.max": "9900000 100000\n"}, 6),
+        ({"cpu.max": "max 100000\n"}, 6),
+        ({"cpu.cfs_quota_us": "300000\n", "cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, 6),
+        ({"cpu.cfs_quota_us": "300000\n"}, 6),
+        ({"cpu.max": "what?\n"}, 6),
+    ],
+)
+def test_the_quota_of_a_container_counts(files, expected, machine):
+    for name, text in files.items():
+        (machine / name).write_text(text)
+    assert num_cores() == expected
+
+
+@pytest.mark.parametrize(
+    "running, own, expected",
+    [(1, 0, 6), (3, 0, 6), (4, 0, 5), (8, 0, 1), (40, 0, 1), (4, 2, 6), (8, 3, 4)],
+)
+def test_cores_that_run_other_threads_are_not_free(running, own, expected, machine):
+    (machine / "loadavg").write_text(f"2.42 0.33 0.10 {running}/512 4711\n")
+    assert num_free_cores(own) == expected
+
+
+def test_where_the_system_does_not_tell_all_cores_are_free(machine):
+    assert num_free_cores() == 6
+    for text in ("", "0.00 0.00 0.00\n", "0.00 0.00 0.00 0/0 0\n", "unknown\n"):
+        (machine / "loadavg").write_text(text)
+        assert num_free_cores() == 6

@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-from xling_jax.files.tensors import write_tensors
+from xling_jax.files.embeddings import write_tensors
 from xling_jax.files.whole import (
     lock_directory,
     naming_errors,

@@ -17,8 +17,8 @@ from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.specs import names_below, open_corpus, read_corpus
 from xling_jax.files.hashes import content_hash, fingerprint
-from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import BrokenLine, read_line_blocks
+from xling_jax.files.untrusted import parse_json
 from xling_jax.text.languages import is_iso639, to_iso639_1
 from xling_jax.text.splitting import split_sentences
 

@@ -63,8 +63,8 @@ from xling_jax.corpora.stages import (
     vocab_key,
 )
 from xling_jax.corpora.vocabulary import given_vocab, make_vocab, sample_rows
-from xling_jax.files.cores import num_cores
 from xling_jax.files.hashes import fingerprint
+from xling_jax.files.threads import num_cores
 from xling_jax.files.whole import lock_directory, read_json, remove_temporary, write_json
 from xling_jax.options import OptionError
 from xling_jax.text.vocabularies import Vocabulary

@@ -18,11 +18,10 @@ from pathlib import Path
 
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.readers.gettext import GettextReader
-from xling_jax.files.archives import open_archive, read_member
 from xling_jax.files.hashes import hash_file
-from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import track
+from xling_jax.files.untrusted import open_archive, parse_json, read_member
 from xling_jax.files.whole import write_whole
 
 _logger = logging.getLogger(__name__)

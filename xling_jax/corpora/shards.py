@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xling_jax.files.errors import one_line
+from xling_jax.files.untrusted import one_line
 from xling_jax.files.whole import naming_errors, whole_directory
 
 VALIDATION = "validation"

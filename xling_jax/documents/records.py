@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.files.hashes import hash_texts
-from xling_jax.files.json_text import parse_json
 from xling_jax.files.lines import COMPRESSED, iterate_lines, metric_name, shown
+from xling_jax.files.untrusted import parse_json
 from xling_jax.text import languages as languages_lib
 from xling_jax.text.splitting import split_sentences
 

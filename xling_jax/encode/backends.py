@@ -20,8 +20,7 @@ import numpy as np
 from xling_jax.devices import DTYPES, has_accelerator
 from xling_jax.encode.model_directory import ModelSpec
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.files.cores import num_cores
-from xling_jax.files.threads import threads_for
+from xling_jax.files.threads import num_cores, threads_for
 from xling_jax.models.numpy_encoders import NumpyEncoder
 from xling_jax.models.numpy_layers import Memory, Packed, positions_within
 from xling_jax.models.numpy_static import FeatureFinder, NumpyStatic

@@ -30,10 +30,9 @@ import numpy as np
 import safetensors
 
 from xling_jax import options
-from xling_jax.files.errors import one_line
 from xling_jax.files.hashes import fingerprint as json_fingerprint
 from xling_jax.files.hashes import hash_file
-from xling_jax.files.json_text import parse_json
+from xling_jax.files.untrusted import one_line, parse_json
 from xling_jax.files.whole import naming_errors, whole_directory, write_whole
 from xling_jax.models.numpy_encoders import NUMPY_ENCODERS, NumpyEncoder
 from xling_jax.models.numpy_static import NumpyStatic
@@ -230,7 +229,7 @@ def save_model(
         FileExistsError: if `directory` exists, is not empty and `overwrite` is False.
     """
     from xling_jax.encode.model_card import model_card, with_scores_section
-    from xling_jax.files.tensors import write_tensors
+    from xling_jax.files.embeddings import write_tensors
 
     directory = pathlib.Path(directory)
     _check_replaceable(directory, overwrite)

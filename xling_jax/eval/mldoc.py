@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from xling_jax.files.archives import open_archive, read_member
 from xling_jax.files.lines import iterate_lines
+from xling_jax.files.untrusted import open_archive, read_member
 from xling_jax.files.whole import whole_directory
 from xling_jax.options import OptionError
 

@@ -1,23 +1,26 @@
-"""Embedding files: `.npy` and LASER's headerless `.bin`, written as a stream and memory-mapped.
+"""Files of arrays: embeddings as `.npy` or LASER's headerless `.bin`, and safetensors.
 
-Of int8 and packed bits, `PATH.json` says beside the file what they mean. The writer holds one chunk
-at a time, so a file may be larger than memory. Nothing here knows about models or text.
+Embeddings are written as a stream and memory-mapped. Of int8 and packed bits, `PATH.json` says
+beside the file what they mean. The writer holds one chunk at a time, so a file may be larger than
+memory. Nothing here knows about models or text.
 """
 
 import contextlib
+import errno
 import math
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import safetensors.numpy
 
-from xling_jax.files.errors import one_line
-from xling_jax.files.json_text import parse_json
 from xling_jax.files.quantization import QuantizedRows, Quantizer
+from xling_jax.files.untrusted import one_line, parse_json
 from xling_jax.files.whole import naming_errors, whole_file, write_json
 from xling_jax.registry import check_choice
 
@@ -272,3 +275,17 @@ def _laser_layout(
             "float32; dim is wrong or the file is truncated"
         )
     return _DTYPE, 0, (rows, dim)
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None
+) -> None:
+    """Writes a safetensors file with the permissions of any new file; OSError if it cannot."""
+    contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+    path.touch()
+    mode = path.stat().st_mode  # safetensors creates files that only their owner can read
+    try:
+        safetensors.numpy.save_file(contiguous, path, metadata)
+    except safetensors.SafetensorError as error:
+        raise OSError(errno.EIO, f"the model could not be written: {error}") from error
+    path.chmod(mode)

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from xling_jax.files.errors import one_line
 from xling_jax.files.hashes import fingerprint
+from xling_jax.files.untrusted import one_line
 from xling_jax.files.whole import lock_directory, whole_directory
 
 _logger = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
-from xling_jax.files.errors import one_line
-from xling_jax.files.json_text import parse_json
+from xling_jax.files.untrusted import one_line, parse_json
 from xling_jax.formats.torch_file import load_torch, to_numpy
 from xling_jax.models.numpy_layers import ACTIVATIONS
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xling_jax.files.errors import one_line
+from xling_jax.files.untrusted import one_line
 from xling_jax.formats.huggingface_bert import Published
 from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, read_settings
 from xling_jax.text.huggingface_vocab import (

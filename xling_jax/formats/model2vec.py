@@ -29,7 +29,7 @@ from xling_jax.encode.model_directory import (
     load_model,
     save_model,
 )
-from xling_jax.files.tensors import write_tensors
+from xling_jax.files.embeddings import write_tensors
 from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
     WEIGHTS_FILE,

@@ -19,7 +19,7 @@ import numpy as np
 
 from xling_jax.encode.model_card import card_header, encoder_name
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
-from xling_jax.files.tensors import write_tensors
+from xling_jax.files.embeddings import write_tensors
 from xling_jax.formats.huggingface_bert import LAYOUTS
 from xling_jax.formats.huggingface_files import CONFIG_FILE, WEIGHTS_FILE, write_json
 from xling_jax.formats.modules import (

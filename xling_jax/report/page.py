@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import jinja2
 
 from xling_jax.eval.tasks import TASKS
-from xling_jax.files.errors import one_line
+from xling_jax.files.untrusted import one_line
 from xling_jax.report import tables
 from xling_jax.report.charts import curves
 from xling_jax.report.matrices import matrices

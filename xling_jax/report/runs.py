@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xling_jax.files.json_text import parse_json
+from xling_jax.files.untrusted import parse_json
 
 RESULTS_FILE = "results.json"
 METRICS_FILE = "metrics.jsonl"

@@ -18,9 +18,9 @@ from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared
 from xling_jax.corpora.vocabulary import prepared_vocab
 from xling_jax.files import urls
 from xling_jax.files.hashes import fingerprint
-from xling_jax.files.json_text import parse_json
 from xling_jax.files.lock import only_run
 from xling_jax.files.processes import Processes
+from xling_jax.files.untrusted import parse_json
 from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.text.vocabularies import Vocabulary

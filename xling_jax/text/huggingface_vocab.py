@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xling_jax.files.errors import one_line
+from xling_jax.files.untrusted import one_line
 from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.fastbpe import FastBPE
 from xling_jax.text.vocabularies import Vocabulary, decode_file, in_order, read_dictionary

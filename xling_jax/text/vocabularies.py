@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from xling_jax.files.json_text import parse_json
+from xling_jax.files.untrusted import parse_json
 from xling_jax.registry import Registry
 
 # The names are those of `preprocessing.tokenizer` in config.json.

@@ -15,7 +15,7 @@ from typing import Any
 
 from flax.traverse_util import flatten_dict
 
-from xling_jax.files.errors import one_line
+from xling_jax.files.untrusted import one_line
 from xling_jax.files.whole import naming_errors, read_json, write_json
 from xling_jax.registry import Registry, import_extra
 

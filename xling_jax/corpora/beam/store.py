@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import msgpack
 
-from xling_jax.files.errors import one_line
+from xling_jax.files.untrusted import one_line
 from xling_jax.files.urls import is_url
 from xling_jax.files.whole import naming_errors, write_whole
 

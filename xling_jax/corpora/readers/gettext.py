@@ -23,8 +23,8 @@ import polib
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.corpora.readers.gettext_text import clean_message, is_symbolic
-from xling_jax.files.archives import open_archive, read_member
 from xling_jax.files.lines import BROKEN_UTF8, NUL_BYTE
+from xling_jax.files.untrusted import open_archive, read_member
 
 _logger = logging.getLogger(__name__)
 

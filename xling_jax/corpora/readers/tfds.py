@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.base import Reader, Row
-from xling_jax.files.errors import one_line
 from xling_jax.files.lines import BrokenLine, decode_line
+from xling_jax.files.untrusted import one_line
 from xling_jax.registry import did_you_mean, import_extra
 
 if TYPE_CHECKING:

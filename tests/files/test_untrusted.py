@@ -2,7 +2,7 @@
 
 import pytest
 
-from xling_jax.files.json_text import parse_json
+from xling_jax.files.untrusted import parse_json
 
 
 @pytest.mark.parametrize("text", ['{"a": ["\\ud800"]}', '{"\\uDFFF": 1}', b'{"a": "\xed\xa0\x80"}'])

@@ -1,0 +1,85 @@
+"""JSON and zip files of unknown origin: whatever is wrong with one is one line that names it."""
+
+import json
+import os
+import re
+import zipfile
+from typing import Any
+
+_MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+# A member that claims to be larger is a bomb: catalogs, tables and news are below 10 MB.
+_MAX_MEMBER_BYTES = 64 << 20
+
+
+def one_line(error: BaseException, most: int | None = None) -> str:
+    """The message of an error in one line, without what follows `most` characters."""
+    # str() of a KeyError is the repr of its message.
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return " ".join(str(text).split())[:most]
+
+
+def parse_json(text: str | bytes, where: str, *, allow_surrogates: bool = False) -> Any:
+    r"""Returns the value of a JSON text.
+
+    Args:
+        text: the text.
+        where: what it is called in errors.
+        allow_surrogates: accept strings with lone surrogates (`"\ud800"`). They cannot be encoded
+            in UTF-8, so only what cleans its strings before they are used may ask for them.
+
+    Raises:
+        ValueError: if it is not JSON, not UTF-8, nested too deeply, or has a number of thousands of
+            digits; `where` names it.
+    """
+    try:
+        value = json.loads(text)
+        if not allow_surrogates:
+            _refuse_surrogates(text, value)
+        return value
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: not valid JSON: {error}") from error
+
+
+def _refuse_surrogates(text: str | bytes, value: Any) -> None:
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    if not _MAYBE_SURROGATE.search(raw):
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        found = error.object[error.start]
+        raise ValueError(
+            f"a string holds the lone surrogate {found!r}, which is not text"
+        ) from None
+
+
+def open_archive(path: str | os.PathLike[str]) -> zipfile.ZipFile:
+    """Opens a zip file.
+
+    Raises:
+        OSError: if there is no such file, or it cannot be opened.
+        ValueError: if it is not a zip file, or is cut off or damaged.
+    """
+    with open(path, "rb"):  # an error of the system names the file
+        pass
+    try:
+        return zipfile.ZipFile(path)
+    except Exception as error:  # zipfile raises many kinds for damaged files
+        raise ValueError(f"{path}: not a valid wheel or zip ({error}); fetch it again") from error
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Reads a member of an archive whole.
+
+    Raises:
+        ValueError: if there is none, it is damaged or encrypted, or it is too large to be what any
+            reader of this library expects.
+    """
+    where = f"{archive.filename}!{name}"
+    try:
+        size = archive.getinfo(name).file_size
+        if size <= _MAX_MEMBER_BYTES:
+            return archive.read(name)
+    except Exception as error:  # as above, and NotImplementedError, RuntimeError, zlib.error
+        raise ValueError(f"{where}: {one_line(error, 200)}; fetch it again") from error
+    raise ValueError(f"{where}: {size:,} bytes; must be at most {_MAX_MEMBER_BYTES:,}")
