@@ -1,6 +1,7 @@
 """Shares of `xling embed` and `xling mine`, joined: the bytes of one process."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -132,6 +133,34 @@ def test_given_pairs_are_scored_from_parts_too(model, texts, tmp_path):
     assert (tmp_path / "all.tsv").read_text() == (tmp_path / "one.tsv").read_text()
 
 
+def test_shares_of_ready_vectors_may_be_found_on_other_machines(model, texts, tmp_path):
+    """Each with copies of its own, at other paths."""
+    vectors = {}
+    for side in ("source", "target"):
+        run(
+            "embed",
+            "--model",
+            model,
+            "--input",
+            tmp_path / side,
+            "--output",
+            tmp_path / f"{side}.npy",
+        )
+        for machine in ("a", "b"):
+            (tmp_path / machine).mkdir(exist_ok=True)
+            shutil.copy(tmp_path / f"{side}.npy", tmp_path / machine)
+    for machine in (".", "a", "b"):
+        sides = (tmp_path / machine / f"{side}.npy" for side in ("source", "target"))
+        names = ("--source-embeddings", "--target-embeddings")
+        vectors[machine] = [word for pair in zip(names, sides) for word in pair]
+    for share, machine in (("1/2", "a"), ("2/2", "b")):
+        run("mine", *texts, *vectors[machine], "--output", tmp_path / "p.npz", "--shard", share)
+    mine = ("mine", *texts, *vectors["."])
+    run(*mine, "--output", tmp_path / "all.tsv", "--join", tmp_path / "p-*.npz")
+    run(*mine, "--output", tmp_path / "one.tsv")
+    assert (tmp_path / "all.tsv").read_text() == (tmp_path / "one.tsv").read_text()
+
+
 def test_parts_that_are_missing_or_of_something_else_are_refused(model, texts, fails, tmp_path):
     embed = ("embed", "--model", model, "--input", tmp_path / "source", "--output")
     run(*embed, tmp_path / "e.npy", "--shard", "1/2")
@@ -143,7 +172,7 @@ def test_parts_that_are_missing_or_of_something_else_are_refused(model, texts, f
     assert "must be the parts of one output, each once" in fails(
         2, *join, tmp_path / "f-00001-of-00002.npy"
     )
-    assert "no such file" in fails(2, *join[:-1], tmp_path / "g-*")
+    assert "g-*: matches no file" in fails(2, *join[:-1], tmp_path / "g-*")
     assert "must be named as --shard names it" in fails(2, *join[:-1], tmp_path / "source")
     assert "--output" in fails(2, *embed, tmp_path / "e.npy", "--shard", "1/2")  # exists
     mine = ("mine", "--model", model, *texts)
@@ -164,6 +193,10 @@ def test_parts_that_are_missing_or_of_something_else_are_refused(model, texts, f
         (("embed", "--output", "e", "--shard", "1/2", "--join", "x"), "exclude each other"),
         (("embed", "--output", "e"), "--input is required, except with --join"),
         (("mine", "--output", "p.tsv", "--pairs", "p", "--shard", "1/2"), "name --output FILE.npz"),
+        (
+            ("mine", "--output", "p.npz", "--pairs", __file__, "--shard", "1/2", "--top", "3"),
+            "--top 3: is for --join; a share has no pairs yet",
+        ),
     ],
 )
 def test_wrong_use(words, message, fails):

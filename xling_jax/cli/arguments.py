@@ -1,6 +1,7 @@
 """Arguments that several commands take, and the checks that come before any work."""
 
 import argparse
+import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,6 +125,20 @@ def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = Fa
         is_folder = path != "-" and require_file(path, flag(name)).is_dir()
         if is_folder and not can_be_folder:
             raise OptionError(f"{flag(name)} {path}: is a directory")
+
+
+def matching_files(paths: Sequence[str], argument: str) -> list[str]:
+    """The files that patterns match, in the order of their names, and other paths as they are."""
+    found: list[str] = []
+    for path in paths:
+        if not glob.has_magic(path) or os.path.exists(path):
+            found.append(path)
+            continue
+        matches = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+        if not matches:
+            raise OptionError(f"{argument} {path}: matches no file")
+        found += matches
+    return found
 
 
 def _paths(value: str | Sequence[str] | None) -> Sequence[str]:

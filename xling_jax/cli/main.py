@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from xling_jax.cli import shards
 from xling_jax.cli.options import LazyParser, add_subcommands, flag
 from xling_jax.files import progress
 from xling_jax.files.leaving import leave
@@ -143,9 +142,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.config_overrides = overrides
     _set_up(args.quiet)
     from xling_jax.cli.remote import local_arguments
+    from xling_jax.cli.shards import name_output
 
     try:
-        shards.name_output(args)
+        name_output(args)
         with local_arguments(args):
             status = args.run(args) or 0
         sys.stdout.flush()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import glob
 import itertools
 import logging
 import os
@@ -37,6 +36,7 @@ from xling_jax.cli.arguments import (
     add_sides,
     check_sides,
     load_encoder,
+    matching_files,
     read_vectors,
 )
 from xling_jax.cli.mine_cut import Cut
@@ -137,6 +137,8 @@ def run(args: argparse.Namespace) -> None:
         options = _check_arguments(args)
         cut, filters = options_from(args, Cut), options_from(args, Filters)
         cut.check(options.retrieval, args.model)
+        if args.shard and cut.given():
+            raise OptionError(f"{cut.given()[0]}: is for --join; a share has no pairs yet")
         with _stages(args) as stages:
             _mine(args, options, cut, filters, stages)
 
@@ -144,8 +146,8 @@ def run(args: argparse.Namespace) -> None:
 def _check_arguments(args: argparse.Namespace) -> Options:
     for side in SIDES:
         name = f"{side}_embeddings"
-        given, texts = getattr(args, name), _matching(getattr(args, side), flag(side))
-        vectors = _matching(given, flag(name))
+        given, texts = getattr(args, name), matching_files(getattr(args, side), flag(side))
+        vectors = matching_files(given, flag(name))
         setattr(args, side, texts)
         setattr(args, name, vectors if vectors == given else _ordered(vectors, texts, flag(name)))
     given = [side for side in SIDES if getattr(args, side)]
@@ -171,20 +173,6 @@ def _check_arguments(args: argparse.Namespace) -> Options:
     if args.workdir and "-" in (*args.source, *args.target):
         _logger.info("--workdir %s: stdin has to be the same text each time", args.workdir)
     return options
-
-
-def _matching(paths: Sequence[str], argument: str) -> list[str]:
-    """The files that patterns match, in the order of their names, and other paths as they are."""
-    found: list[str] = []
-    for path in paths:
-        if not glob.has_magic(path) or os.path.exists(path):
-            found.append(path)
-            continue
-        matches = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
-        if not matches:
-            raise OptionError(f"{argument} {path}: matches no file")
-        found += matches
-    return found
 
 
 def _ordered(vectors: list[str], texts: Sequence[str], argument: str) -> list[str]:
@@ -261,7 +249,8 @@ def _mine(
         ]
         check_same_dim(*rows, [" ".join(s.vectors) or name for s, name in zip(both, SIDES)])
     times.append(time.perf_counter())
-    of_parts = made_from | {"k": options.k, "index": options.index}
+    of_parts = {name: {**made_from[name], "files": None} for name in SIDES}  # of any machine
+    of_parts |= {"k": options.k, "index": options.index}
     if args.join:
         candidates = join_parts(args.join, of_parts, options.k)
     else:
@@ -333,13 +322,12 @@ def _made_from(side: bitext.Side, encoder: Encoder | None) -> dict[str, Any]:
     if not side.vectors:
         return content | {"model": encoder.fingerprint, "dim": encoder.dim}
     states = [os.stat(path) for path in side.vectors]
-    files = [
-        [os.path.abspath(path), state.st_size, state.st_mtime_ns]
-        for path, state in zip(side.vectors, states)
-    ]
-    files += [read_json(Path(meaning_path(path))) for path in side.vectors]
-    lines = fingerprint([side.file_lines, side.last_lines.tolist()])
-    return content | {"files": files, "lines": lines}
+    return content | {
+        "files": [[os.path.abspath(p), s.st_mtime_ns] for p, s in zip(side.vectors, states)],
+        "sizes": [state.st_size for state in states],
+        "meanings": [read_json(Path(meaning_path(path))) for path in side.vectors],
+        "lines": fingerprint([side.file_lines, side.last_lines.tolist()]),
+    }
 
 
 def _given_vectors(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import glob
 import os
 import re
 from collections.abc import Sequence
 
+from xling_jax.cli.arguments import matching_files
 from xling_jax.options import OptionError
 
 _PART = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})(\.[^./]*)?")
@@ -83,12 +83,7 @@ def check_parts(words: Sequence[str]) -> list[str]:
     Raises:
         OptionError: if a part is missing, or one does not belong to the others.
     """
-    paths: list[str] = []
-    for word in words:
-        found = [word] if os.path.exists(word) else sorted(glob.glob(word))
-        if not found:
-            raise OptionError(f"--join {word}: no such file")
-        paths += found
+    paths = matching_files(words, "--join")
     parts: dict[int, str] = {}
     names = set()
     for path in paths:
