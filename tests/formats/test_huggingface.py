@@ -9,7 +9,7 @@ import pytest
 import xling_jax
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.huggingface_bert import read_bert
+from xling_jax.formats.huggingface_bert import read_config
 from xling_jax.models.numpy_bert import position_buckets
 
 torch = pytest.importorskip("torch")
@@ -83,7 +83,7 @@ def test_what_a_config_leaves_out_is_as_in_transformers(tmp_path, kind):
     full = transformers.AutoConfig.for_model(kind)
     config = {"model_type": kind, "vocab_size": 99, **sizes}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = read_bert(tmp_path)
+    found = read_config(tmp_path)
     after_attention = 0.0 if kind == "distilbert" else 0.1
     assert tuple(found.dropout.values()) == (0.1, 0.1, after_attention)
     assert found.sizes["layer_norm_epsilon"] == getattr(full, "layer_norm_eps", 1e-12)
@@ -93,7 +93,7 @@ def test_what_a_config_leaves_out_is_as_in_transformers(tmp_path, kind):
     assert found.first_position == LIMITS["bert"] - LIMITS[kind]
     (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": 5}))
     follows = found.first_position and kind != "mpnet"
-    assert read_bert(tmp_path).first_position == (6 if follows else found.first_position)
+    assert read_config(tmp_path).first_position == (6 if follows else found.first_position)
 
 
 def test_the_pooler_is_a_dense_layer_on_the_first_token(published, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import xling_jax
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.huggingface_rotary import read_rotary
+from xling_jax.formats.huggingface_rotary import read_config
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -227,7 +227,7 @@ def sizes(path, kind, **config):
     config |= {"model_type": kind, "hidden_size": 8, "num_hidden_layers": 32}
     config |= {"num_attention_heads": 2, "intermediate_size": 4, "vocab_size": 9}
     (path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
-    return read_rotary(path).sizes
+    return read_config(path).sizes
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def convert_huggingface(
             f"language={language!r}: only XLM's tokenizer has rules by language; leave it out, or "
             "record the training languages as languages"
         )
-    is_rotary = kind in rotary.LAYOUTS
-    published = (rotary.read_rotary if is_rotary else bert.read_bert)(weights)
+    family = rotary if kind in rotary.LAYOUTS else bert
+    published = family.read_config(weights)
     modules = modules or _modules(pooling or "mean", weights, published)
     has_tokenizer = any((transformer / name).is_file() for name in TOKENIZER_FILES)
     vocab, tokenizer_limit = read_tokenizer(
@@ -107,13 +107,13 @@ def convert_huggingface(
         language=language or "en",
         lowercase=modules.lowercase,
     )
-    if vocab.size > published.vocab_size and not is_rotary:
+    if family is bert and vocab.size > published.vocab_size:
         raise ValueError(
             f"{transformer}: the tokenizer has {vocab.size} tokens, the model's table "
             f"{published.vocab_size} rows; the files are from different models"
         )
-    encoder_args = _encoder_args(published, modules, layer, pool_specials, compute_dtype)
-    positions = encoder_args["max_length_tokens"]
+    arguments = _encoder_arguments(published, modules, layer, pool_specials, compute_dtype)
+    positions = arguments["max_length_tokens"]
     if max_length_tokens is None:
         # As sentence-transformers, whose limit replaces the tokenizer's.
         limit = modules.max_length_tokens or tokenizer_limit or positions
@@ -134,24 +134,22 @@ def convert_huggingface(
         "model_type": published.model_type,
         "weights": tensors.path.name,
         **({"adapter": f"LoRA on {weights.resolve().name}"} if adapter else {}),
-        "layer": f"{encoder_args['layers']} of {published.sizes['layers']}",
+        "layer": f"{arguments['layers']} of {published.sizes['layers']}",
         "pooling": ", ".join(head + ["normalized"] * modules.normalize),
         "encoder": dict(published.dropout),
         **({"similarity": use.similarity} if use.similarity else {}),
     }
-    if is_rotary:
-        encoder_args = rotary.encoder_arguments(published, encoder_args, vocab)
-        params = rotary.rotary_params(tensors, published, encoder_args)
-    else:
-        params = bert.bert_params(tensors, published, encoder_args["layers"])
+    if family is rotary:
+        arguments = rotary.encoder_arguments(published, arguments, vocab)
+    params = family.encoder_params(tensors, published, arguments)
     for number, projection in enumerate(modules.projections):
         is_own = projection.directory == weights  # a pooler
         own = tensors if is_own else Tensors(projection.directory)
         params[f"projections_{number}"] = _projection_params(projection, own)
     save_model(
         directory,
-        family="rotary" if is_rotary else "bert",
-        encoder_args={**encoder_args, "pad_id": vocab.pad_id},
+        family=family.FAMILY,
+        encoder_args={**arguments, "pad_id": vocab.pad_id},
         params=params,
         vocab=vocab,
         languages=languages,
@@ -185,7 +183,7 @@ def _modules(pooling: str, transformer: Path, published: Published) -> Modules:
     return Modules(transformer, "first", (pooler,))
 
 
-def _encoder_args(
+def _encoder_arguments(
     published: Published,
     modules: Modules,
     layer: int | None,

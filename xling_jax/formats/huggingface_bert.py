@@ -17,6 +17,8 @@ from xling_jax.formats.huggingface_files import (
 )
 from xling_jax.models.numpy_bert import POSITION_BUCKETS
 
+FAMILY = "bert"
+
 
 class Layout(NamedTuple):
     """Names of the sizes and tensors of one kind of model.
@@ -184,7 +186,7 @@ class Published(NamedTuple):
     pad_id: int | None
 
 
-def read_bert(directory: Path) -> Published:
+def read_config(directory: Path) -> Published:
     """Reads the `config.json` of a transformer of a kind in `LAYOUTS`.
 
     Raises:
@@ -245,7 +247,9 @@ def _activation(config: Settings, layout: Layout) -> str:
     return config.activation(layout.activation)
 
 
-def bert_params(tensors: Tensors, published: Published, layers: int) -> dict[str, Any]:
+def encoder_params(
+    tensors: Tensors, published: Published, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
     """Parameters of `models.bert.BertEncoder` without projections."""
     layout, width = published.layout, published.sizes["width"]
     found = (p for p in layout.prefixes if f"{p}{layout.token}.weight" in tensors.names)
@@ -263,7 +267,7 @@ def bert_params(tensors: Tensors, published: Published, layers: int) -> dict[str
     if buckets := published.position_buckets:
         bias = tensors.take(f"{layout.position_bias}.weight", buckets, published.sizes["heads"])
         params["position_bias"] = bias[:POSITION_BUCKETS]
-    for number in range(layers):
+    for number in range(arguments["layers"]):
         names = {ours: name.format(number) for ours, name in layout.layer.items()}
         params[f"blocks_{number}"] = _layer_params(tensors, names, published.sizes)
     return params

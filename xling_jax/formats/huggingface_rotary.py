@@ -25,6 +25,8 @@ from xling_jax.models.rotary import ROPE_SCALINGS
 from xling_jax.registry import check_choice
 from xling_jax.text.huggingface_vocab import HuggingFaceVocab
 
+FAMILY = "rotary"
+
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _ROPE_TYPES = ("default", "dynamic", *ROPE_SCALINGS)
 
@@ -77,7 +79,7 @@ class RotaryLayout(NamedTuple):
     has_pooler: bool = False
 
 
-def read_rotary(directory: Path) -> Published:
+def read_config(directory: Path) -> Published:
     """Reads the `config.json` of a transformer of a kind in `LAYOUTS`.
 
     Raises:
@@ -143,7 +145,7 @@ def encoder_arguments(
     }
 
 
-def rotary_params(
+def encoder_params(
     tensors: Tensors, published: Published, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Parameters of `models.rotary.RotaryEncoder` without projections.
