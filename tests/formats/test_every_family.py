@@ -9,8 +9,9 @@ for package in ("torch", "transformers", "sentence_transformers", "model2vec"):
 
 from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
 
-# Their long text is not cut, and takes a while.
-SLOW = ("LASER", "LASER2")
+# LASER's long text is not cut, and takes a while.
+SLOW = ("LASER", "LASER2", "MPNet", "GTE", "ModernBERT", "mmBERT", "Gemma 3, causal")
+SLOW += tuple(name for name in FAMILIES if name.startswith("sentence-transformers"))
 
 
 @pytest.mark.parametrize(

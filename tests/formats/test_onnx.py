@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import xling_jax
-from tests.formats.conftest import ENCODERS, TEXTS, save_again
+from tests.formats.conftest import TEXTS, save_again
 from tests.lab.scripts import script
 from xling_jax.cli.main import main
 from xling_jax.encode.encoder import l2_normalize
@@ -60,11 +60,16 @@ def exported(models, tmp_path_factory):
     return export
 
 
-SLOW = ("tlaser_max", "dual", "dual_max", "dual_attention", "laser", "static")
+REPETITIONS = ("tlaser_max", "dual", "dual_max", "dual_attention", "laser", "static")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.exhaustive if n in SLOW else ()) for n in ENCODERS]
+    "name",
+    [
+        pytest.param("tlaser", marks=pytest.mark.slow),
+        *("dual_pre", "mean", "laser_mixed", "static_features", "static_narrow"),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in REPETITIONS),
+    ],
 )
 def test_vectors_are_the_same_in_batches_of_any_size(exported, name):
     directory, out, facts = exported(name)
@@ -98,7 +103,7 @@ def test_few_bits_stay_few(tmp_path, models, storage):
     assert stored[form.feature_rows, dims] == kind
 
 
-@pytest.mark.parametrize("name", ["mini", "tlaser"])
+@pytest.mark.parametrize("name", ["mini", "mean"])
 def test_the_script_of_the_card_runs_without_jax(tmp_path, models, name):
     given = name if name == "mini" else str(models(name))
     assert main(["export", "--to", "onnx", "--model", given, "--output", str(tmp_path / "o")]) == 0
@@ -211,7 +216,7 @@ def test_a_missing_package_is_named(tmp_path, models, monkeypatch):
         onnx_file.export_onnx(models("static"), tmp_path / "o")
 
 
-@pytest.mark.parametrize("name", ["tlaser", "laser_mixed", "static_features"])
+@pytest.mark.parametrize("name", ["mean", "laser_mixed", "static_features"])
 def test_no_sentences_and_no_tokens_give_vectors_of_their_number(exported, name):
     session = onnxruntime.InferenceSession(exported(name)[1] / "model.onnx")
     run = lambda *shape: session.run(None, {"tokens": np.zeros(shape, np.int32)})[0]
@@ -220,6 +225,7 @@ def test_no_sentences_and_no_tokens_give_vectors_of_their_number(exported, name)
         assert run(batch, length).shape == (batch, dim)
 
 
+@pytest.mark.slow
 def test_nothing_of_ours_is_changed_by_an_export(tmp_path, models):
     """jax2onnx replaces functions of JAX and Flax while it traces."""
     encode = lambda: xling_jax.load(models("tlaser")).encode(TEXTS)
