@@ -1,4 +1,4 @@
-"""Every config, in every size, builds, has the learning rate of its recipe and takes a step."""
+"""Every config, in every size, loads, has the learning rate of its recipe and takes a step."""
 
 import ast
 import dataclasses
@@ -58,11 +58,6 @@ EXPERIMENTS = {
     "distill:student=tlaser,teacher=models/large": (TINY, {"distillation"}, "warmup_cosine"),
     "quickstart": (("small", "smoke"), CONSTRAINED, "inverse_sqrt"),
 }
-CASES = [
-    (name + ("," if ":" in name else ":") + size, terms, shape)
-    for name, (sizes, terms, shape) in EXPERIMENTS.items()
-    for size in sizes
-]
 # Those that align and train nothing -> what the argument changes.
 ALIGNMENT = {
     "lawdr_wmt16": {"encoder": "mbert", "debias": 64, "domain": "domain"},
@@ -90,14 +85,50 @@ def test_configs_import_nothing_of_the_library_but_its_config_module(request):
         assert ours <= {"xling_jax.config", "xling_jax.configs"}, path
 
 
-@pytest.mark.parametrize("argument, terms, shape", CASES)
-def test_a_config_holds_what_it_uses_and_builds(argument, terms, shape):
-    experiment = load(argument)
-    check(experiment)
-    assert experiment.terms.keys() == terms
-    assert (experiment.model.decoder is not None) == ("translation" in terms)
-    assert (experiment.model.head is not None) == ("token_distribution" in terms)
-    assert count_parameters(resolve(experiment).shapes.params) > 0
+def of_size(name, size):
+    return name + ("," if ":" in name else ":") + size
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_config_holds_what_it_uses_and_has_the_learning_rate_of_its_recipe(name):
+    """In every size it is made for; the others are refused."""
+    sizes, terms, shape = EXPERIMENTS[name]
+    for size in sizes:
+        experiment = load(of_size(name, size))
+        assert experiment.terms.keys() == terms
+        assert (experiment.model.decoder is not None) == ("translation" in terms)
+        assert (experiment.model.head is not None) == ("token_distribution" in terms)
+        check_learning_rate(experiment, name, shape)
+        if size == "smoke":
+            check(experiment)
+    for size in {*ALL, "huge"} - {*sizes}:
+        with pytest.raises(ConfigError, match=f"size='{size}' must be one of {sizes[0]}, "):
+            load(of_size(name, size))
+
+
+def check_learning_rate(experiment, name, shape):
+    total = experiment.train_options(EPOCH).total_steps
+    given = resolve_schedule(experiment.schedule, EPOCH, total)
+    schedule = make_schedule(**given)
+    rate = lambda part: float(schedule(int(part * total)))
+    peak = given.get("peak_value", given.get("init_value", given.get("value")))
+    warmup = given.get("warmup_steps", 0)
+    if shape == "constant":
+        np.testing.assert_allclose([rate(p) for p in (0, 0.5, 1)], peak, rtol=1e-5)
+    elif shape == "inverse_sqrt":
+        assert float(schedule(0)) < peak / 100
+        np.testing.assert_allclose(schedule(warmup), peak, rtol=1e-5)
+        np.testing.assert_allclose(schedule(4 * warmup), peak / 2, rtol=1e-5)
+    elif shape == "drop":
+        share = 0.2 if "en-it" in name else 0.25
+        if warmup < share * total:
+            np.testing.assert_allclose(rate(share * 0.99), peak, rtol=1e-3)
+        np.testing.assert_allclose(rate(1), peak / 10 * min(1, (total + 1) / warmup), rtol=1e-3)
+    else:
+        # To nothing at the end of the run, not before and not after.
+        middle = (warmup + (total - warmup) / 2) / total
+        np.testing.assert_allclose(rate(middle), peak / 2, rtol=0.2 if total > 100 else 0.6)
+        assert rate(0.95) > 0 and rate(1) < peak / 1e4
 
 
 def test_finetune_takes_the_encoder_of_a_model():
@@ -114,33 +145,6 @@ def test_a_config_with_an_encoder_keeps_it_whatever_it_begins_with():
     assert load("t_laser:smoke", ["--config.train.model_init=mini"]).family == "tlaser"
 
 
-@pytest.mark.parametrize("argument, terms, shape", CASES)
-def test_the_learning_rate_over_the_run_is_what_the_recipe_says(argument, terms, shape):
-    experiment = load(argument)
-    total = experiment.train_options(EPOCH).total_steps
-    settings = resolve_schedule(experiment.schedule, EPOCH, total)
-    schedule = make_schedule(**settings)
-    rate = lambda part: float(schedule(int(part * total)))
-    peak = settings.get("peak_value", settings.get("init_value", settings.get("value")))
-    warmup = settings.get("warmup_steps", 0)
-    if shape == "constant":
-        np.testing.assert_allclose([rate(p) for p in (0, 0.5, 1)], peak, rtol=1e-5)
-    elif shape == "inverse_sqrt":
-        assert float(schedule(0)) < peak / 100
-        np.testing.assert_allclose(schedule(warmup), peak, rtol=1e-5)
-        np.testing.assert_allclose(schedule(4 * warmup), peak / 2, rtol=1e-5)
-    elif shape == "drop":
-        share = 0.2 if "en-it" in argument else 0.25
-        if warmup < share * total:
-            np.testing.assert_allclose(rate(share * 0.99), peak, rtol=1e-3)
-        np.testing.assert_allclose(rate(1), peak / 10 * min(1, (total + 1) / warmup), rtol=1e-3)
-    else:
-        # To nothing at the end of the run, not before and not after.
-        middle = (warmup + (total - warmup) / 2) / total
-        np.testing.assert_allclose(rate(middle), peak / 2, rtol=0.2 if total > 100 else 0.6)
-        assert rate(0.95) > 0 and rate(1) < peak / 1e4
-
-
 def test_a_longer_run_takes_its_schedule_with_it():
     experiment = load("static", ["--config.train.total_steps=30000"])
     total = experiment.train_options(EPOCH).total_steps
@@ -149,31 +153,20 @@ def test_a_longer_run_takes_its_schedule_with_it():
     assert resolve_schedule(own.schedule, EPOCH, 12_000)["decay_steps"] == 100
 
 
-@pytest.mark.parametrize("name, sizes", [(n, v[0]) for n, v in EXPERIMENTS.items()])
-def test_a_size_a_config_was_not_made_for_is_refused(name, sizes):
-    for size in {*ALL, "huge"} - {*sizes}:
-        argument = name + ("," if ":" in name else ":") + size
-        with pytest.raises(ConfigError, match=f"size='{size}' must be one of {sizes[0]}, "):
-            load(argument)
+# One of each family and kind of objective; the others differ in less.
+DIFFERENT = ("claser:layers=2,smoke", "quickstart:smoke", "lightweight:objective=all,smoke")
+DIFFERENT += ("similarity_loss:loss=encoder_l2,smoke", "static:smoke")
+OTHERS = ("similarity_loss:smoke", "mixed:encoder=tlaser,decoder=laser,smoke", "contextual:smoke")
+OTHERS += ("ct_laser_bilingual:objective=t_laser,smoke", "static:phase=2,smoke", "mini:smoke")
+OTHERS += tuple(f"lightweight:objective={task},smoke" for task in ("mlm", "xtr"))
+OTHERS += ("lightweight_multilingual:objective=smlm,smoke",)
 
 
-SMOKE = (
-    "claser:layers=2,smoke",
-    "ct_laser_bilingual:objective=t_laser,smoke",
-    "similarity_loss:smoke",
-    "similarity_loss:loss=encoder_l2,smoke",
-    "mixed:encoder=tlaser,decoder=laser,smoke",
-    "quickstart:smoke",
-    *(f"lightweight:objective={task},smoke" for task in ("mlm", "xtr", "all")),
-    "lightweight_multilingual:objective=smlm,smoke",
-    "static:smoke",
-    "contextual:smoke",
-    "static:phase=2,smoke",
-    "mini:smoke",
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "argument",
+    [*DIFFERENT, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in OTHERS)],
 )
-
-
-@pytest.mark.parametrize("argument", SMOKE)
 def test_a_smoke_config_takes_a_step(argument, tmp_path):
     experiment = load(argument, ["--config.data.reader=numpy"])
     corpus = write_corpus(tmp_path, rows=60, languages=sorted(experiment.languages))
