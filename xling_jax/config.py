@@ -174,7 +174,7 @@ def _split_devices(path: str) -> tuple[str, int]:
 
 
 def _run_config_file(path: str) -> ConfigDict:
-    """What `get_config` of `FILE:ARG` returns.
+    """Runs `get_config` of `FILE:ARG`.
 
     Raises:
         ConfigError: for a missing file, or any error in it: a config is a program of the user's.
@@ -226,7 +226,7 @@ def _overridden(config: ConfigDict, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(config: ConfigDict, override: str) -> Any:
-    """What `--config.a.b=value` replaces."""
+    """The value that `--config.a.b=value` replaces."""
     return functools.reduce(operator.getitem, override.split("=", 1)[0].split(".")[1:], config)
 
 

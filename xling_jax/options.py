@@ -54,7 +54,7 @@ def option(
         default: its value where none is given.
         help: for `--help`.
         choices: possible values, or of a tuple its possible items; empty for any of the type.
-        positive: whether numbers must be greater than 0.
+        positive: numbers must be greater than 0.
         **argument: for `argparse`, such as metavar, nargs, const or type.
     """
     metadata = {"help": help, "choices": tuple(choices), "positive": positive}

@@ -1,4 +1,4 @@
-"""What a new run is initialized from: features of its text, word vectors, a model."""
+"""The initial parameters of a new run: from features of its text, word vectors, a model."""
 
 from __future__ import annotations
 

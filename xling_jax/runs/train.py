@@ -211,7 +211,7 @@ def continued(experiment: Experiment, workdir: Workdir) -> Experiment:
     if found:
         raise ValueError(
             f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
-            "--workdir or restore the setting"
+            "--workdir or restore the option"
         )
     if not (manifest := workdir.manifest()):
         return experiment

@@ -108,7 +108,7 @@ class Workdir:
         return self._manifest() if self.is_remote else read_json(self.path / self._MANIFEST)
 
     def has_checkpoints(self) -> bool:
-        """Whether there is a checkpoint, complete or being written."""
+        """Returns whether there is a checkpoint, complete or being written."""
         if not self.is_remote and not Path(self.checkpoints).is_dir():
             return False  # known without the seconds that importing orbax takes
         from xling_jax.train.checkpoint import has_checkpoints

@@ -137,7 +137,7 @@ class DataOptions:
 
     @property
     def validates(self) -> bool:
-        """Whether there is text for the validation loss."""
+        """True if there is text for the validation loss."""
         return bool(self.validation_pairs or self.validation_corpora)
 
     def directions(self) -> tuple[Direction, ...]:

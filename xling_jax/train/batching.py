@@ -1,7 +1,7 @@
 """The global plan of batches: which rows of which pair form micro-batch n.
 
 The plan is a pure function of (seed, n), the sentence lengths of the corpus and the batching
-settings, independent of processes and devices; a process reads its slice of each micro-batch
+options, independent of processes and devices; a process reads its slice of each micro-batch
 (`train.batches`). One micro-batch holds one language pair and one length bucket, as in LASER and
 T-LASER; its pair is drawn at random.
 """
@@ -88,7 +88,7 @@ def make_buckets(
 
 
 class LengthCounts(NamedTuple):
-    """What padding depends on, of one pair.
+    """Lengths of the rows of one pair, on which padding depends.
 
     Attributes:
         rows: [longest + 1] int64, rows by length, that of the longer side.

@@ -1,4 +1,4 @@
-"""What a program can have a run call: subclass `Callback` and pass it to `train`."""
+"""Calls from a run to the program that started it: subclass `Callback`, pass it to `train`."""
 
 from collections.abc import Mapping
 from typing import Any

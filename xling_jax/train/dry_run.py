@@ -87,7 +87,7 @@ def published_count(experiment: Experiment) -> int:
 
 
 def _conventions(experiment: Experiment) -> str:
-    """What `published_count` counts and our models do not have, and what they have more."""
+    """The differences between `published_count` and the parameters of our models."""
     families = [experiment.config.get(side, {}).get("family") for side in ("encoder", "decoder")]
     notes = ["two biases per LSTM gate"] if "laser" in families else []
     if families[1] == "tlaser":
@@ -145,7 +145,7 @@ def _pretend_devices(experiment: Experiment) -> bool:
 
 
 def _shown_lengths(data: DataOptions) -> tuple[int, ...]:
-    """The bucket lengths, or if the text is to tell, some up to the longest."""
+    """The bucket lengths, or if the text is to tell, possible ones up to the longest."""
     powers = (2**power for power in range(3, data.limit.bit_length()))
     return data.bucket_lengths or (*(p for p in powers if p < data.limit), data.limit)
 

@@ -80,7 +80,7 @@ _REMOVED: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What a config describes.
+    """An experiment as its config describes it.
 
     Attributes:
         config: the complete config in plain values, as `config.json` records it.
@@ -210,7 +210,7 @@ class Experiment:
 
     @property
     def reads(self) -> frozenset[str]:
-        """What the terms need, see `terms.term.Term`."""
+        """Inputs that the terms need, see `terms.term.Term`."""
         return all_reads(self.terms.values())
 
     @property
@@ -356,7 +356,7 @@ def _train_options(section: Mapping[str, Any], epoch: Epoch) -> TrainOptions:
 def _check_named(
     find: Callable, config: Mapping[str, Any], section: str, besides: Sequence[str] = ()
 ) -> None:
-    """Checks the arguments of an optimizer or schedule; some follow from the length of the run."""
+    """Checks the arguments of an optimizer or schedule, but for those that follow from the run."""
     given = _check_durations(config[section], section)
     skipped = {"name", *besides}
     given = {name: value for name, value in given.items() if name not in skipped}

@@ -1,4 +1,4 @@
-"""What a checkpoint must share with the run that resumes it: everything that affects the results.
+"""The identity of a run: what a checkpoint must share with the run that resumes it.
 
 The terms of the objective with their options, encoder, decoder, head, frozen parameters, optimizer,
 schedule, batches, seed and precision, and fingerprints of vocabulary and data. Options added after

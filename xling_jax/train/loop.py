@@ -287,7 +287,7 @@ def open_batches(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
 
 
 def open_validation(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
-    """The held-out pairs, in batches as in training; some pairs of languages may have none."""
+    """The held-out pairs, in batches as in training; pairs of languages may have none."""
     data, directory = experiment.data, Path(corpus.directory) / VALIDATION
     pairs = [
         d for d in data.pairs if (directory / pair_name(*parse_pair(d, allow_same=True))).is_dir()
@@ -321,7 +321,7 @@ def _open(
 
 @dataclasses.dataclass(frozen=True)
 class _Hooks:
-    """What a run calls; see `train`."""
+    """The functions that a run calls; see `train`."""
 
     evaluators: Sequence[Evaluator]
     validation: Validation | None
@@ -332,7 +332,7 @@ class _Hooks:
 
     @property
     def evaluate(self) -> bool:
-        """Whether anything is measured."""
+        """True if anything is measured."""
         return bool(self.evaluators or self.validation)
 
 

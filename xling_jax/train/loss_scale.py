@@ -78,7 +78,7 @@ def loss_scale(opt_state: Any) -> jax.Array | None:
 
 
 def scale_metrics(before: Any, after: Any) -> dict[str, jax.Array]:
-    """What an update reports, from the optimizer states before and after it; {} without a scale."""
+    """Metrics of an update, from the optimizer states before and after it; {} without a scale."""
     if not isinstance(after, LossScaled):
         return {}
     skipped = after.scale < before.scale

@@ -107,7 +107,7 @@ class Objective:
 
     @property
     def reads(self) -> frozenset[str]:
-        """What the terms need, see `Term`."""
+        """Inputs that the terms need, see `Term`."""
         return all_reads(self.terms.values())
 
     @property

@@ -232,6 +232,6 @@ def with_constants(params: Any, names: Collection[str]) -> Any:
 
 
 def is_named(path: Sequence[Any], names: Collection[str]) -> bool:
-    """Whether the path of a parameter in a tree has one of some names, or parts of paths, in it."""
+    """Returns whether the path of a parameter holds one of the names, or parts of paths."""
     whole = f"/{'/'.join(entry.key for entry in path)}/"
     return any(f"/{name}/" in whole for name in names)

@@ -153,7 +153,7 @@ class Programs:
 def abstract_arguments(
     steps: Steps, objective: Objective, state: TrainState, program: Program
 ) -> tuple[Any, ...]:
-    """What to call the function of a program with, as shapes; `state` has shardings as well."""
+    """Arguments for the function of a program, as shapes; `state` has shardings as well."""
     # With shardings as arrays have them, so that a call finds what was compiled.
     rows = batch_sharding(state.step.sharding.mesh)
     batch = jax.tree.map(

@@ -79,7 +79,7 @@ def _update(data: DataOptions) -> Update:
 
 
 def _changes(before: Update, after: Update, devices: int, terms: Sequence[str]) -> list[str]:
-    """What to tell: a line each for the shape of an update, its pairs, and the negatives."""
+    """Describes the changes, a line each: the shape of an update, its pairs, the negatives."""
     lines = []
     if after[:2] != before[:2]:
         lines.append(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class VocabFacts:
-    """What training needs to know about a vocabulary.
+    """Facts about a vocabulary that training needs.
 
     Attributes:
         size: V.

@@ -1,7 +1,7 @@
 """The validation loss: the objective on held-out pairs, in the same way at every evaluation.
 
 Without dropout, with fixed batches, masks and negatives, so that two evaluations, and two runs with
-the same batching settings, are comparable whatever their seeds. Every pair that fits a bucket
+the same options of batches, are comparable whatever their seeds. Every pair that fits a bucket
 counts exactly once. Values are summed over all batches, devices and processes, then divided once.
 """
 
@@ -80,7 +80,7 @@ def _name(metric: str, direction: Direction | None = None) -> str:
 
 
 def is_validation(metric: str) -> bool:
-    """Whether a metric is one of the validation loss."""
+    """Returns whether a metric is one of the validation loss."""
     return metric.startswith(f"{NAME}/")
 
 

@@ -18,7 +18,7 @@ Sums = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What is constant during a run.
+    """Everything about a run that is constant.
 
     Attributes:
         model: encoder, decoder and head.
@@ -83,7 +83,7 @@ class Inputs:
 
     @property
     def both(self) -> bool:
-        """Whether both directions of the pair are trained."""
+        """True if both directions of the pair are trained."""
         return "source_language" in self.batch
 
     @property
@@ -178,5 +178,5 @@ TEACHERS = ("source_teacher", "target_teacher")
 
 
 def all_reads(terms: Collection[Term]) -> frozenset[str]:
-    """What the terms of an objective need computed, see `Term`."""
+    """Inputs that the terms of an objective need, see `Term`."""
     return frozenset().union(*(term.reads for term in terms))
