@@ -9,12 +9,13 @@ from xling_jax.config import load
 from xling_jax.files import urls
 from xling_jax.runs import workdir
 from xling_jax.runs.workdir import Workdir, open_run
+from xling_jax.train.experiment import _REMOVED
 
 
 def test_a_run_of_an_earlier_version_opens_with_the_defaults_of_today(tmp_path):
     saved = json.loads(json.dumps({"version": "0.3.0", **load("laser:smoke").config}))
-    saved["encoder"]["lstm_implementation"] = "auto"
-    saved["data"]["hard_negatives"] = 0.0
+    for section, removed in _REMOVED.items():  # each as it was by default
+        saved[section] |= removed
     del saved["vocab"]["moses"]
     (tmp_path / "config.json").write_text(json.dumps(saved))
     (tmp_path / "vocab").mkdir()
