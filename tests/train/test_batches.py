@@ -106,7 +106,7 @@ def test_both_directions_carry_the_source_language_too(directory):
             assert set(batch["target_language"]) == {1}
 
 
-@pytest.mark.parametrize("reader", ["numpy", "tf.data"])
+@pytest.mark.parametrize("reader", ["numpy", pytest.param("tf.data", marks=pytest.mark.slow)])
 def test_readers_give_the_batches_in_order_byte_for_byte(directory, reader):
     if reader == "tf.data":
         pytest.importorskip("tensorflow")

@@ -45,7 +45,7 @@ def make(width=TAUGHT, steps=8, reader="numpy", values=None, **distillation):
     return load("distill:smoke").replace({"train.checkpoint_every_steps": 2} | values)
 
 
-def test_both_readers_give_each_row_its_vectors(corpus):
+def test_a_batch_has_the_vectors_of_its_rows(corpus):
     experiment = make(width=WIDTH, fits="own", form="similarity")
     batches = loop.open_batches(experiment, corpus)
     for index, batch in enumerate(read_batches(batches, 0, 12, reader="numpy")):
@@ -58,12 +58,17 @@ def test_both_readers_give_each_row_its_vectors(corpus):
             found = batch[f"{side}_teacher"]
             assert found.dtype == np.float32 and not found[:, TAUGHT:].any()
             np.testing.assert_array_equal(found[:, :TAUGHT], expected)
+    source_only = loop.open_batches(make(), corpus)[0]
+    assert "source_teacher" in source_only and "target_teacher" not in source_only
+
+
+@pytest.mark.slow
+def test_both_readers_give_the_same_vectors(corpus):
     pytest.importorskip("tensorflow")
+    batches = loop.open_batches(make(width=WIDTH, fits="own", form="similarity"), corpus)
     both = [read_batches(batches, 0, 6, reader=reader) for reader in ("numpy", "tf.data")]
     for one, other in zip(*both, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, other)
-    source_only = loop.open_batches(make(), corpus)[0]
-    assert "source_teacher" in source_only and "target_teacher" not in source_only
 
 
 def test_the_shapes_that_are_checked_beforehand_are_those_of_the_batches(corpus):
@@ -78,6 +83,7 @@ def test_the_shapes_that_are_checked_beforehand_are_those_of_the_batches(corpus)
         assert shapes == {k: (v.shape, v.dtype) for k, v in planned.items()}
 
 
+@pytest.mark.slow
 def test_a_student_learns_the_teacher_and_goes_on_with_the_same_bits(corpus, tmp_path):
     values = {"schedule.peak_value": 0.05, "train.checkpoint_every_steps": 30}
     experiment = make(steps=60, form="cosine", values=values | {"train.log_every_steps": 60})

@@ -84,6 +84,7 @@ def test_axes_that_are_not_the_devices_are_refused(data, fsdp):
         make_mesh(data, fsdp)
 
 
+@pytest.mark.slow
 def test_overflow_on_one_device_skips_the_update_on_all(eight_devices):
     scale = INITIAL_SCALE / 2
     assert eight_devices["skipped"] == [[scale, False, False], [scale, False, True]]
