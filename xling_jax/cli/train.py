@@ -14,7 +14,7 @@ examples:
       --config.data.corpora="('tsv:corpora/*.tsv.gz',)" --config.train.total_steps=2000
   xling train --config ct_laser --workdir runs/x --dry-run
 
-The same command started again continues from the last checkpoint. SIGTERM and Ctrl-C save and
+Run the same command again to continue from the last checkpoint. SIGTERM and Ctrl-C save and
 stop; a second Ctrl-C exits immediately.
 """
 
