@@ -68,8 +68,8 @@ EXAMPLES = """examples:
 
 Inputs are folders with a text file for each document, or JSON lines {"id", "lang", "text" or
 "sentences", optional "domain", "url"}. Output lines are `score<TAB>source id<TAB>target id`, best
-first; each document appears in at most one line. Pairs found by their URLs come first, with score inf.
-Documents without text are never matched. xling align-sentences aligns the sentences inside.
+first; each document appears in at most one line. Pairs found by their URLs come first, with score
+inf. Documents without text are never matched. xling align-sentences aligns the sentences inside.
 
 While the command runs, sentence vectors are kept in an unnamed file beside the output (with
 --output - in the directory for temporary files), 4 bytes x dim per sentence.
