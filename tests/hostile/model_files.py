@@ -326,28 +326,10 @@ def _results(kind: int) -> Files:
         "metrics": {"toy/p_at_1": 0.4, "toy/error": 0.5},
         "matrices": {"toy": matrix | {"mean": {"p_at_1": 0.4, "error": 0.5}, "num_queries": {}}},
     }
-    accuracy = {"en": {"en": 0.9, "de": 0.7}, "de": {"en": 0.6, "de": 0.8}}
-    mean = {"accuracy": {"same": 0.85, "cross": 0.65, "all": 0.75}}
-    labels = {
-        "task": "classification",
-        "model": {"path": "m"},
-        "settings": {},
-        "metrics": {"toy/accuracy_all": 0.75},
-        "matrices": {"toy": {"accuracy": accuracy, "mean": mean}},
-    }
-    lines = [
-        {
-            "step": 10 * i,
-            "train/loss": 3.0 - i / 9,
-            "train/tokens_per_second": 900.0,
-            "dev/p": i / 9,
-        }
-        for i in range(9)
-    ]
+    lines = [{"step": 10 * i, "train/loss": 3.0 - i / 9, "dev/p": i / 9} for i in range(9)]
     config = {"seed": 0, "encoder": {"family": "tlaser"}, "train": {"total_steps": 90}}
     return {
         "run/results.json": json.dumps(retrieval).encode(),
-        "run/eval/results.json": json.dumps(labels).encode(),
         "run/metrics.jsonl": "".join(json.dumps(line) + "\n" for line in lines).encode(),
         "run/config.json": json.dumps(config).encode(),
     }

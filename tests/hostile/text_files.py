@@ -132,23 +132,6 @@ def _check_tsv(directory: Path, rows: list) -> str:
     return unequal([row.texts for row in rows], expected)
 
 
-def _moses(kind: int) -> Files:
-    return {f"t.{code}": table(texts(code)) for code in LANGUAGES[: 2 + kind % 2]}
-
-
-def _check_moses(directory: Path, rows: list) -> str:
-    columns = {c: plain_lines(find(directory, f"t.{c}")) for c in LANGUAGES if _has(directory, c)}
-    expected = []
-    for lines in zip(*columns.values(), strict=True):
-        texts = {} if None in lines else {c: t for c, t in zip(columns, lines) if t.strip()}
-        expected.append(texts)
-    return unequal([row.texts for row in rows], expected)
-
-
-def _has(directory: Path, code: str) -> bool:
-    return any(directory.glob(f"t.{code}*"))
-
-
 def _tmx(kind: int) -> Files:
     units = "".join(
         f"<tu tuid='{i}'>\n"
@@ -346,7 +329,6 @@ def _align(directory: Path) -> list[str]:
 
 TEXT_TARGETS = [
     Target("tsv", _tsv, _reads("tsv:{}/*.tsv*"), _check_tsv, True, _prepares("tsv:{}/*.tsv*")),
-    Target("moses", _moses, _reads("moses:{}/t"), _check_moses, True, _prepares("moses:{}/t")),
     Target("tmx", _tmx, _reads("tmx:{}/*.tmx*"), _check_tmx, True, _prepares("tmx:{}/*.tmx*")),
     Target("gettext", _gettext, _reads("gettext:{}"), _check_units, argv=_prepares("gettext:{}")),
     Target("lines", lambda kind: {"text.txt": table(texts("de"))}, _read_lines, _check_lines, True),
