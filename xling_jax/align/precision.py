@@ -120,7 +120,7 @@ def _share(odds: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Threshold:
-    """What pairs above a score were when the truth was known, mined one to one.
+    """Precision and recall of mined pairs above a score, measured on known translations.
 
     Attributes:
         score: the threshold.
@@ -138,7 +138,7 @@ class Threshold:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What the scores of an encoder mean, measured once on translations.
+    """The meaning of an encoder's scores, measured once on translations.
 
     Attributes:
         k: size of the neighborhoods.
@@ -293,7 +293,7 @@ def _are(kind: type, values: Any) -> bool:
 
 
 def _are_numbers(values: Any, count: int) -> bool:
-    """Whether it is a list of finite numbers that float32 can hold."""
+    """True if it is a list of finite numbers that float32 can hold."""
     return (
         isinstance(values, list)
         and len(values) == count

@@ -48,7 +48,7 @@ class HeldOutText:
 def find_held_out(
     preparation: Preparation, hash_file: Callable[[str], str], local: Callable[[str], str]
 ) -> list[HeldOutText]:
-    """What no training row may repeat.
+    """Text that no training row may repeat.
 
     Args:
         preparation: what to make and how.

@@ -1,4 +1,4 @@
-"""What computes the vectors of an encoder: NumPy on a CPU, JAX on accelerators.
+"""Backends, which compute the vectors of an encoder: NumPy on a CPU, JAX on accelerators.
 
 Encoders without layers compute in NumPy everywhere. With NumPy nothing is compiled, and no batch
 has padding. Of encoders with layers, many sentences are cut into batches of similar length, each

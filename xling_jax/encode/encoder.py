@@ -527,7 +527,7 @@ class Encoder:
         return str(uploaded.commit_url)
 
     def _loaded(self, done: str) -> model_directory.ModelSpec:
-        """What this encoder was loaded from, with its parameters in host memory."""
+        """Returns the spec this encoder was loaded from, with its parameters in host memory."""
         if self._spec is None:
             raise ValueError(
                 f"only encoders loaded from a model directory can be {done}; write other "

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_is_chosen() -> bool:
-    """Whether JAX_COMPILATION_CACHE_DIR says where JAX keeps compiled programs; empty, nowhere."""
+    """True if JAX_COMPILATION_CACHE_DIR is set, if only to nothing, which keeps no programs."""
     return "JAX_COMPILATION_CACHE_DIR" in os.environ
 
 

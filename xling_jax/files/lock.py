@@ -104,7 +104,7 @@ def _open_locked(path: Path, argument: str) -> IO[str]:
 
 
 def _lock(file: IO[str]) -> bool | None:
-    """Whether the system has locked a file for this process; None where it has no locks."""
+    """True if the system has locked a file for this process; None where it has no locks."""
     try:
         import fcntl
 
@@ -123,7 +123,7 @@ def _beat(path: Path, stopped: threading.Event) -> None:
 
 
 def _parse(text: str) -> Mapping[str, Any]:
-    """What a lock file says of its run; empty if that is being written."""
+    """Reads a lock file's description of its run; empty if it is being written."""
     with contextlib.suppress(ValueError):
         if isinstance(holder := json.loads(text), dict):
             return holder

@@ -27,7 +27,7 @@ _SEALS = ("config.json", "manifest.json", "results.json")
 
 
 def is_url(path: object) -> bool:
-    """Whether a path is a URL."""
+    """True if a path is a URL."""
     return isinstance(path, str) and bool(_URL.match(path))
 
 
@@ -103,7 +103,7 @@ def read(url: str) -> bytes | None:
 
 
 def exists(url: str, name: str = "") -> bool:
-    """Whether there is a file, directory or bucket at a URL; with a name, such a file in it."""
+    """True if there is a file, directory or bucket at a URL; with a name, such a file in it."""
     with _store(url) as (store, root):
         return store.exists(f"{root.rstrip('/')}/{name}" if name else root)
 

@@ -100,7 +100,7 @@ class ScriptCheck:
     is_latin: bool
 
     def is_wrong(self, text: str, num_words: int, min_share: float) -> bool:
-        """Whether fewer than `min_share` of the letters belong to the language's scripts."""
+        """True if fewer than `min_share` of the letters belong to the language's scripts."""
         if self.is_latin and text.isascii():
             return False
         if not self.foreign.search(text):

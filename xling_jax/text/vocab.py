@@ -190,7 +190,7 @@ class Vocab(Vocabulary):
         return [self._processor.id_to_piece(i) for i in range(self.size)]
 
     def is_control(self, number: int) -> bool:
-        """Whether an id is that of a control piece, which no text has."""
+        """True if an id is that of a control piece, which no text has."""
         return self._processor.is_control(number)
 
     @functools.cached_property

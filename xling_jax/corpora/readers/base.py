@@ -1,4 +1,4 @@
-"""What every reader of parallel text yields and offers."""
+"""The interface of a reader of parallel text."""
 
 import collections
 import glob

@@ -77,7 +77,7 @@ def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str,
 
 
 def is_symbolic(message_id: str) -> bool:
-    """Whether a message id is a key ("label_add_item", "error.404") and not source text."""
+    """True if a message id is a key ("label_add_item", "error.404") and not source text."""
     return re.fullmatch(r"\w+(?:[._:][A-Za-z]\w*)+|\w+_\w+", message_id, re.ASCII) is not None
 
 
