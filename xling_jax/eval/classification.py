@@ -232,10 +232,10 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         self, path: str, languages: Sequence[str]
     ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
         """Trained on English, or else on the first of the languages with training text."""
-        known = list_languages(path)
-        shared = [code for code in languages if code in known]
+        languages_there = list_languages(path)
+        shared = [code for code in languages if code in languages_there]
         if not shared:
-            wanted, found = ", ".join(languages), ", ".join(known) or "none"
+            wanted, found = ", ".join(languages), ", ".join(languages_there) or "none"
             raise ValueError(f"{path}: must have text in one of {wanted}; found {found}")
         labeled = [code for code in shared if code in list_languages(path, ("train",))]
         first = ("en",) if "en" in labeled else tuple(labeled[:1])

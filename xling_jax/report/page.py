@@ -57,7 +57,7 @@ def _make_page(
         ("compare", "Side by side", "comparisons", tables.comparison(runs)),
         ("curves", "Training curves", "curves", curves(runs)),
         *((name, TASKS[name].title, "matrices", matrices(runs, name)) for name in TASKS),
-        ("other", "Other results", "numbers", tables.other_results(runs)),
+        ("other", "Other results", "metrics", tables.other_results(runs)),
         ("plane", "Vectors in the plane", "projections", drawings(vectors)),
         ("errors", "Worst retrieval errors", "errors", [one for one in vectors if one.errors]),
     ]
