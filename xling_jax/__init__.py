@@ -43,9 +43,9 @@ def load(
             of small encoders differ by less than 4e-5 in cosine (bfloat16) or 6e-7 (float16) from
             ones computed in float32, see the performance page of the documentation.
         backend: what computes the vectors: `numpy`, on the CPU, in float32, without compiling
-            anything; or `jax`, on all local devices, for all families but `static`. `auto` is JAX
-            only where it has a GPU or TPU, for dtypes other than float32, and for families of your
-            own that have no form.
+            anything, for all families but `rotary`; or `jax`, on all local devices, for all but
+            `static`. `auto` is JAX only where it has a GPU or TPU, for dtypes other than float32,
+            and for `rotary` and families of your own.
         truncate_dim: keep only the first dimensions of its vectors, see `Encoder.truncated`.
 
     Returns:

@@ -25,7 +25,7 @@ def build(**changes):
 
 
 def encode(module, params, tokens=TOKENS):
-    return np.asarray(module.apply({"params": params}, tokens))
+    return np.asarray(jax.jit(module.apply)({"params": params}, tokens))
 
 
 def layer_norm(x, params, epsilon):

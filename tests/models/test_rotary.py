@@ -12,7 +12,7 @@ PAD = 19
 SIZES = {
     "vocab_size": 20,
     "width": 12,
-    "layers": 2,
+    "layers": 1,
     "heads": 4,
     "kv_heads": 2,
     "head_width": 6,
@@ -37,7 +37,7 @@ def encode(module, params, tokens=TOKENS, **kwargs):
 
 def seen(**changes):
     """Which tokens change the state of which before them, [7, 7]; of one layer, so no others do."""
-    module, params = build(layers=1, pooling="last", **changes)
+    module, params = build(pooling="last", **changes)
     reader, place = np.tril_indices(7)
     position = np.arange(7, dtype=np.int32)
     # The last token reads.
@@ -102,7 +102,7 @@ def test_a_rotation_keeps_lengths_and_scores_of_equal_distances():
 @pytest.mark.parametrize(
     "options",
     [
-        {"pooling": "mean", "local_layers": [1], "window": 2, "pool_specials": False},
+        {"pooling": "mean", "local_layers": [1], "window": 2, "pool_specials": False, "layers": 2},
         {"pooling": "last", "causal": True, "specials": [[], ["eos"]], "norm": "rms"},
         {"pooling": "max", "norm_placement": "post", "query_key_norm": True},
     ],
@@ -132,7 +132,7 @@ RATES += ("attention_output_dropout", "activation_dropout")
 
 
 def test_every_dropout_counts_in_training_alone_and_remat_changes_nothing():
-    module, params = build(layers=1, dropout_generator="hash")
+    module, params = build(dropout_generator="hash")
     plain = encode(module, params)
     rngs = {"dropout": jax.random.key(1)}
     for rate in RATES:
@@ -175,8 +175,8 @@ def test_what_cannot_be_is_refused(changes, message):
 
 
 def test_it_is_a_family_whose_special_tokens_are_an_option():
-    module = registry.build_encoder("rotary", **SIZES, specials=[[], ["eos"]], local_layers=[1])
-    assert hash(module) == hash(RotaryEncoder(**SIZES, specials=((), ("eos",)), local_layers=(1,)))
+    module = registry.build_encoder("rotary", **SIZES, specials=[[], ["eos"]], local_layers=[0])
+    assert hash(module) == hash(RotaryEncoder(**SIZES, specials=((), ("eos",)), local_layers=(0,)))
     assert module.specials == ((), ("eos",))
     names = registry.special_names({"family": "rotary", "specials": module.specials})
     assert names == module.specials

@@ -38,36 +38,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Arguments of sentence-transformers that have no meaning here: the value that changes nothing, and
-# the way out for others.
-_ONE_PROCESS = (
-    "encode uses all local devices and CPU cores from one process; call it with all sentences, or "
-    "encode shares of a file with xling embed --shard I/N"
-)
-_OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
-    "convert_to_numpy": (True, "vectors are a NumPy array; list(vectors) makes a list of them"),
-    "convert_to_tensor": (
-        False,
-        "vectors are a NumPy array; torch.from_numpy(vectors) shares them with PyTorch",
-    ),
-    "output_value": (
-        "sentence_embedding",
-        "there are vectors of sentences only, none of tokens; leave it out",
-    ),
-    "device": (
-        None,
-        "the encoder uses all cores, or all local devices of JAX; leave it out, or choose by "
-        "load(..., backend='numpy') or, before the start, by CUDA_VISIBLE_DEVICES=0",
-    ),
-    "pool": (None, _ONE_PROCESS),
-    "chunk_size": (None, _ONE_PROCESS),
-    "task": (
-        None,
-        "no encoder routes by task; choose prompt_name, encode_query or encode_document",
-    ),
-    "processing_kwargs": (None, "use encoder.with_max_length(tokens) for shorter inputs"),
-}
-
 # Names under which models have the prompt of what is searched, first choice first.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
@@ -766,6 +736,37 @@ def _either(name: str, value: bool | None, peer: str, peer_value: bool | None) -
             f"{name}={value!r} and {peer}={peer_value!r} are the same argument; give one of them"
         )
     return bool(peer_value if value is None else value)
+
+
+# Arguments of sentence-transformers that have no meaning here: the value that changes nothing, and
+# the way out for others.
+_ONE_PROCESS = (
+    "encode uses all local devices and CPU cores from one process; call it with all sentences, or "
+    "encode shares of a file with xling embed --shard I/N"
+)
+_OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "convert_to_numpy": (True, "vectors are a NumPy array; list(vectors) makes a list of them"),
+    "convert_to_tensor": (
+        False,
+        "vectors are a NumPy array; torch.from_numpy(vectors) shares them with PyTorch",
+    ),
+    "output_value": (
+        "sentence_embedding",
+        "there are vectors of sentences only, none of tokens; leave it out",
+    ),
+    "device": (
+        None,
+        "the encoder uses all cores, or all local devices of JAX; leave it out, or choose by "
+        "load(..., backend='numpy') or, before the start, by CUDA_VISIBLE_DEVICES=0",
+    ),
+    "pool": (None, _ONE_PROCESS),
+    "chunk_size": (None, _ONE_PROCESS),
+    "task": (
+        None,
+        "no encoder routes by task; choose prompt_name, encode_query or encode_document",
+    ),
+    "processing_kwargs": (None, "use encoder.with_max_length(tokens) for shorter inputs"),
+}
 
 
 def _refuse(others: Mapping[str, Any]) -> None:

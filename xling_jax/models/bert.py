@@ -148,8 +148,8 @@ class BertLayer(nn.Module):
             states, query = states[:, :1], query[:, :1]
             bias = None if bias is None else bias[:, :, :1]
         mask = mask[:, None, None, :]
-        # Not `jax.nn.dot_product_attention`, whose form in jax2onnx masks after the softmax, where
-        # a large score of padding has taken all weight from the tokens.
+        # Not `jax.nn.dot_product_attention`, which jax2onnx writes with the mask after the softmax,
+        # where a large score of padding has taken all weight from the tokens.
         query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
         scores = products.scores("bqhd,bkhd->bhqk", query, key)
         scores = scores if bias is None else scores + bias

@@ -1,4 +1,4 @@
-"""The lightweight dual encoder (Mao et al. 2021), and its smallest form, the mean of tokens.
+"""The lightweight dual encoder (Mao et al. 2021), down to the mean of tokens.
 
 One encoder for both sides of a pair: a shallow post-norm transformer over [w_1 .. w_n], learned
 positions, mean pooling. In training, a head predicts from the pooled vector which tokens the

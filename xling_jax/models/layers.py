@@ -103,7 +103,7 @@ def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax
     """Weighted sums of table rows [batch, width]: Σ_l weights[b, l] · table[tokens[b, l]].
 
     Works position by position and so never holds [batch, length, width]: writing and reading that
-    array takes most of the time of the plain form on a CPU (`benchmarks/static.py`).
+    array takes most of the time of the plain product on a CPU (`benchmarks/static.py`).
 
     Args:
         table: [rows, width].
