@@ -3,7 +3,7 @@
     python benchmarks/conversion_differences.py
 
 Random originals with unusual settings, 175 texts: empty, hostile, long, and one in each script of
-Unicode (`tests/convert/every_family.py`). "In" compares `xling convert` with the original library,
+Unicode (`tests/formats/every_family.py`). "In" compares `xling convert` with the original library,
 the other columns compare the export with our encoder, each by the library that it is for. Numbers
 are the largest difference of a vector, relative to its length. Where a form is refused the cell
 gives the reason; the tests allow 1e-5 in and 1e-4 out.

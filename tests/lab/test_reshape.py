@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import xling_jax
-from tests.encode.conftest import sentences, vocab  # noqa: F401
 from tests.encode.test_static import random_params, save
 from tests.lab.scripts import script
 from xling_jax.encode.model_directory import load_model
@@ -22,7 +21,7 @@ def reshape():
 
 
 @pytest.fixture
-def text(sentences, tmp_path):  # noqa: F811
+def text(sentences, tmp_path):
     (tmp_path / "text").write_text("\n".join(sentences), encoding="utf-8")
     return tmp_path / "text"
 
@@ -31,7 +30,7 @@ def vectors(directory, texts):
     return xling_jax.load(directory).encode(texts)
 
 
-def test_the_mean_of_runs_in_its_own_axes(reshape, vocab, sentences, text, tmp_path, capsys):  # noqa: F811
+def test_the_mean_of_runs_in_its_own_axes(reshape, vocab, sentences, text, tmp_path, capsys):
     arguments = ARGUMENTS | {"pad_id": vocab.pad_id}
     form = NumpyStatic(vocab.size, **arguments)
     first = random_params(form, vocab, sentences)
@@ -69,8 +68,8 @@ def test_the_mean_of_runs_in_its_own_axes(reshape, vocab, sentences, text, tmp_p
 def test_more_dimensions_of_tokens_rotated_and_narrowed(
     feature_width,
     reshape,
-    vocab,  # noqa: F811
-    sentences,  # noqa: F811
+    vocab,
+    sentences,
     text,
     tmp_path,
     capsys,
@@ -111,7 +110,7 @@ def test_more_dimensions_of_tokens_rotated_and_narrowed(
 
 
 @pytest.mark.slow
-def test_codes_are_the_nearest_centroids_with_the_best_factor(reshape, vocab, sentences, tmp_path):  # noqa: F811
+def test_codes_are_the_nearest_centroids_with_the_best_factor(reshape, vocab, sentences, tmp_path):
     arguments = {"width": 16, "features": ["pairs", "triples"], "feature_rows": 1200}
     arguments |= {"feature_width": 12, "pad_id": vocab.pad_id}
     form = NumpyStatic(vocab.size, **arguments)
