@@ -27,6 +27,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -276,7 +277,7 @@ def _list_tables() -> None:
         print(f"{'':11} {title}: {where}")
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Trains what is missing; prints the table and saves it in the workdir."""
     parser = argparse.ArgumentParser(
         prog="launch/reproduce.sh",
@@ -295,7 +296,7 @@ def main() -> None:
     add("--cpu", action="store_true", help="train at base or paper scale on a CPU, too")
     add("--dry-run", action="store_true", help="print the commands only")
     add("--list", action="store_true", help="list the tables and their rows")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     if args.list:
         _list_tables()
         return

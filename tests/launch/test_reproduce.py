@@ -1,5 +1,8 @@
 """`launch/reproduce.sh`: what it would run, what it prints from results that are there."""
 
+import contextlib
+import importlib
+import io
 import json
 import os
 import shlex
@@ -16,6 +19,22 @@ ROOT = Path(__file__).parents[2]
 
 
 def reproduce(*words):
+    """Runs the script in this process, which starts one for each command that is not printed."""
+    sys.path.insert(0, str(ROOT / "launch"))
+    try:
+        module = importlib.import_module("reproduce")
+    finally:
+        sys.path.remove(str(ROOT / "launch"))
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            module.main([*map(str, words)])
+        except SystemExit as end:
+            status = end.code
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+
+
+def reproduce_script(*words):
     return subprocess.run(
         [ROOT / "launch/reproduce.sh", *map(str, words)],
         env={**os.environ, "PYTHON": sys.executable, "PYTHONUTF8": "1"},
@@ -330,7 +349,7 @@ def test_wrong_use_is_one_line_and_status_2(data, tmp_path):
 
 def test_a_missing_corpus_ends_in_one_line_that_says_where_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    out = reproduce("li-mak-6", "--workdir", tmp_path / "w", "--scale", "paper")
+    out = reproduce_script("li-mak-6", "--workdir", tmp_path / "w", "--scale", "paper")
     assert out.returncode == 1
     notice, error = out.stderr.strip().splitlines()
     assert "MLDoc is not measured" in notice
