@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import shutil
 import zipfile
+from pathlib import Path
 
 import polib
 import pytest
@@ -38,14 +40,19 @@ def product_messages(product):
     return [f"this {product[::-1]} text has number{i}" for i in range(80)]
 
 
-@pytest.fixture
-def wheels(tmp_path, monkeypatch):
-    monkeypatch.setattr(quickstart_text, "NUM_RETRIEVAL_ROWS", 30)
-    monkeypatch.setattr(quickstart_text, "NUM_TRAIN_PER_PRODUCT", 20)
-    monkeypatch.setattr(quickstart_text, "NUM_DEV_PER_PRODUCT", 5)
-    monkeypatch.setattr(quickstart_text, "NUM_TEST_PER_PRODUCT", 10)
-    directory = tmp_path / "wheels"
-    directory.mkdir()
+@pytest.fixture(scope="module", autouse=True)
+def small_sizes():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quickstart_text, "NUM_RETRIEVAL_ROWS", 30)
+        patch.setattr(quickstart_text, "NUM_TRAIN_PER_PRODUCT", 20)
+        patch.setattr(quickstart_text, "NUM_DEV_PER_PRODUCT", 5)
+        patch.setattr(quickstart_text, "NUM_TEST_PER_PRODUCT", 10)
+        yield
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("wheels")
     shared = ["a text of two products", "another text of two products"]
     for product, start in PRODUCTS.items():
         own = [f"we like {product} very much", *(shared if product in ("oscar", "plone") else [])]
@@ -64,68 +71,60 @@ def labeled(text, split, language):
     return read_rows(text / "classification" / f"{split}.{language}.tsv")
 
 
-def test_products_are_balanced_and_splits_share_no_text(wheels, tmp_path):
-    write_text(wheels, tmp_path / "text")
+@pytest.fixture(scope="module")
+def text(wheels, tmp_path_factory):
+    """What is written, and where."""
+    directory = tmp_path_factory.mktemp("text")
+    return write_text(wheels, directory), directory
+
+
+def test_products_are_balanced_and_splits_share_no_text(text):
+    held_out = {content(cell) for row in read_rows(text[1] / "retrieval.tsv") for cell in row}
     for language in LANGUAGES:
         seen = set()
         for split, size in (("train", 20), ("dev", 5), ("test", 10)):
-            rows = labeled(tmp_path / "text", split, language)
+            rows = labeled(text[1], split, language)
             labels = [label for label, _ in rows]
             assert {label: labels.count(label) for label in labels} == dict.fromkeys(PRODUCTS, size)
             texts = {content(text) for _, text in rows}
             assert len(texts) == len(rows) and seen.isdisjoint(texts)
+            assert split != "train" or held_out.isdisjoint(texts)
             seen |= texts
 
 
-def test_rows_of_a_split_are_translations_of_each_other(wheels, tmp_path):
-    write_text(wheels, tmp_path / "text")
-    english, german = (labeled(tmp_path / "text", "test", language) for language in ("en", "de"))
+def test_rows_are_translations_that_do_not_give_the_product_away(text):
+    english, german = (labeled(text[1], "test", language) for language in ("en", "de"))
     assert german == [
         (label, " ".join(f"{word}de" for word in text.split())) for label, text in english
     ]
+    texts = [one for s in ("train", "dev", "test") for _, one in labeled(text[1], s, "en")]
+    assert not any("we like" in one or "two products" in one for one in texts)
 
 
-def test_messages_that_give_the_product_away_or_are_shared_are_not_classified(wheels, tmp_path):
-    write_text(wheels, tmp_path / "text")
-    texts = [t for s in ("train", "dev", "test") for _, t in labeled(tmp_path / "text", s, "en")]
-    assert not any("we like" in text or "two products" in text for text in texts)
-
-
-def test_classifier_trains_on_nothing_held_out(wheels, tmp_path):
-    write_text(wheels, tmp_path / "text")
-    held_out = {content(cell) for row in read_rows(tmp_path / "text/retrieval.tsv") for cell in row}
-    for language in LANGUAGES:
-        train = {content(text) for _, text in labeled(tmp_path / "text", "train", language)}
-        assert held_out.isdisjoint(train)
-
-
-def test_excluded_files_cover_the_copies_in_every_package(wheels, tmp_path):
-    text = write_text(wheels, tmp_path / "text")
+def test_excluded_files_cover_the_copies_in_every_package(text):
+    made, directory = text
     held_out = {
-        content(cell) for path in text.exclude for row in read_rows(tmp_path / path) for cell in row
+        content(cell) for path in made.exclude for row in read_rows(Path(path)) for cell in row
     }
-    evaluated = {
-        content(t) for s in ("dev", "test") for _, t in labeled(tmp_path / "text", s, "en")
-    }
+    evaluated = {content(t) for s in ("dev", "test") for _, t in labeled(directory, s, "en")}
     assert evaluated <= held_out
     dropped = [
         row
-        for row in read_corpus(text.corpora[0], LANGUAGES)
+        for row in read_corpus(made.corpora[0], LANGUAGES)
         if any(content(t) in held_out for t in row.texts.values())
     ]
     assert {"other-1-py3-none-any.whl"} < {row.file.split("!")[0].split("/")[-1] for row in dropped}
-    assert not any("train" in path for path in text.exclude)
+    assert not any("train" in path for path in made.exclude)
 
 
-def test_same_wheels_give_the_same_files(wheels, tmp_path):
-    first = write_text(wheels, tmp_path / "one")
-    second = write_text(wheels, tmp_path / "two")
-    assert first.counts == second.counts
-    for name in first.counts:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+def test_same_wheels_give_the_same_files(wheels, text, tmp_path):
+    assert write_text(wheels, tmp_path).counts == text[0].counts
+    for name in text[0].counts:
+        assert (tmp_path / name).read_bytes() == (text[1] / name).read_bytes()
 
 
 def test_emoji_names_become_a_corpus_without_skin_tones(wheels, tmp_path):
+    wheels = shutil.copytree(wheels, tmp_path / "wheels")
     names = {"🙂": "smile_face", "👍": "thumb", "👍🏽": "thumb_medium"}
     with zipfile.ZipFile(wheels / "emoji-1-py3-none-any.whl", "w") as archive:
         for language in LANGUAGES:
@@ -143,6 +142,7 @@ def test_emoji_names_become_a_corpus_without_skin_tones(wheels, tmp_path):
 
 
 def test_missing_wheels_are_said_so(wheels, tmp_path):
+    wheels = shutil.copytree(wheels, tmp_path / "wheels")
     (wheels / "wagtail-1-py3-none-any.whl").unlink()
     with pytest.raises(ValueError, match="too few messages of wagtail"):
         write_text(wheels, tmp_path / "text")

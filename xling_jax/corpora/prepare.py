@@ -45,7 +45,6 @@ from xling_jax.corpora.pair_tokens import (
     first_occurrences,
     write_pair_tokens,
 )
-from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.row_vectors import (
     TEACHER,
     RowEncoder,
@@ -248,7 +247,10 @@ class _Run:
         named = (*preparation.corpora, *preparation.validation_corpora)
         self._readers = {spec: open_corpus(spec).at(engine.place) for spec in named}
         self._held_out = find_held_out(preparation, self._hashes.get, local)
-        self._files = {spec: self._hashed_files(reader) for spec, reader in self._readers.items()}
+        self._files = {
+            spec: engine.files(reader, preparation.codes) for spec, reader in self._readers.items()
+        }
+        self._hashes.of([path for paths in self._files.values() for path in paths])
 
     def prepare(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""
@@ -336,14 +338,10 @@ class _Run:
                 )
         return texts
 
-    def _hashed_files(self, reader: Reader) -> list[tuple[str, str]]:
-        """Names, below a common directory, and hashes of the files of a corpus."""
-        paths = self._engine.files(reader, self._preparation.codes)
-        return list(zip(names_below(paths), self._hashes.of(paths)))
-
     def _text_stage(self, spec: str, held_out: Sequence[HeldOutText]) -> Stage:
-        files, reader = self._files[spec], self._readers[spec]
-        key = text_key(self._preparation, spec, reader, files, held_out)
+        paths = self._files[spec]
+        files = list(zip(names_below(paths), self._hashes.of(paths)))
+        key = text_key(self._preparation, spec, self._readers[spec], files, held_out)
         return Stage(self._data / "text" / key, key, "text.json")
 
     def _sample(

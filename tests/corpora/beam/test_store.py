@@ -17,7 +17,7 @@ _LANGUAGES = ("de", "en")
 
 
 def files_of(spec: str) -> list[str]:
-    with copied(open_corpus(spec), with_content=False) as (reader, name_of):
+    with copied(open_corpus(spec), 0) as (reader, name_of):
         return list(map(name_of, reader.files(_LANGUAGES)))
 
 

@@ -63,11 +63,11 @@ def test_zstd_files_may_have_a_long_window(tmp_path):
 
 @pytest.mark.parametrize("suffix", _COMPRESS)
 def test_compressed_file_reads_as_the_plain_one(tmp_path, suffix):
-    content = "de\ten\n" + "".join(f"Satz {i} ä\tsentence {i}\n" for i in range(50_000))
+    content = "de\ten\n" + "".join(f"Satz {i} ä\tsentence {i}\n" for i in range(20_000))
     path = _write(tmp_path / f"a.tsv{suffix}", _COMPRESS[suffix](content.encode()))
     rows = _read(path)
-    assert len(rows) == 50_000
-    assert rows[-1] == Row({"de": "Satz 49999 ä", "en": "sentence 49999"}, path, 50_001)
+    assert len(rows) == 20_000
+    assert rows[-1] == Row({"de": "Satz 19999 ä", "en": "sentence 19999"}, path, 20_001)
 
 
 def test_several_compressed_frames_in_a_file_are_all_read(tmp_path):
@@ -78,18 +78,12 @@ def test_several_compressed_frames_in_a_file_are_all_read(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", _COMPRESS)
-def test_truncated_compressed_file_is_an_error_that_names_it(tmp_path, suffix):
+def test_damaged_compressed_file_is_an_error_that_names_it(tmp_path, suffix):
     content = "de\ten\n" + "".join(f"{i * i}\t{i**3}\n" for i in range(5_000))
-    path = _write(tmp_path / f"a.tsv{suffix}", _COMPRESS[suffix](content.encode())[:-9])
-    with pytest.raises(ValueError, match=rf"a\.tsv{suffix}: damaged compressed file"):
-        _read(path)
-
-
-@pytest.mark.parametrize("suffix", _COMPRESS)
-def test_file_that_is_not_compressed_as_named_is_an_error(tmp_path, suffix):
-    path = _write(tmp_path / f"a.tsv{suffix}", "de\ten\nja\tyes\n")
-    with pytest.raises(ValueError, match="damaged compressed file"):
-        _read(path)
+    for damaged in (_COMPRESS[suffix](content.encode())[:-9], content):  # cut, or not compressed
+        path = _write(tmp_path / f"a.tsv{suffix}", damaged)
+        with pytest.raises(ValueError, match=rf"a\.tsv{suffix}: damaged compressed file"):
+            _read(path)
 
 
 def test_glob_reads_files_in_order_and_skips_those_without_a_pair(tmp_path):
@@ -116,37 +110,22 @@ def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
         read_corpus(path, ("de", "en"))
 
 
-def test_column_twice_is_an_error(tmp_path):
-    path = _write(tmp_path / "a.tsv", "de\ten\tde\nja\tyes\tja\n")
-    with pytest.raises(ValueError, match=r":1: the header names 'de' twice"):
-        _read(path)
-
-
-@pytest.mark.parametrize("line", ["ja", "ja\tyes\tdoch"])
-def test_wrong_cell_count_is_an_error_with_file_and_line(tmp_path, line):
-    path = _write(tmp_path / "a.tsv", f"de\ten\nja\tyes\n{line}\n")
-    found = line.count("\t") + 1
-    with pytest.raises(ValueError, match=rf"a\.tsv:3: a row must have 2 cells.*found {found};"):
-        _read(path)
-
-
-@pytest.mark.parametrize("content", ["", "\n", "  \n\n"])
-def test_tsv_without_header_text_is_an_error(tmp_path, content):
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", r":1: the first line must name the language"),
+        (b"  \n\n", r":1: the first line must name the language"),
+        (b"de\ten\n", r": no line below the header holds text"),
+        (b"de\ten\n\t\n \t \n", r": no line below the header holds text"),
+        (b"de\ten\tde\nja\tyes\tja\n", r":1: the header names 'de' twice"),
+        ("de\ten\nja\tyes\n".encode("utf-16"), r":1: the header must be UTF-8"),
+        (b"de\ten\nja\tyes\nja\n", r":3: a row must have 2 cells.*found 1;"),
+        (b"de\ten\nja\tyes\nja\tyes\tdoch\n", r":3: a row must have 2 cells.*found 3;"),
+    ],
+)
+def test_broken_files_are_errors_with_file_and_line(tmp_path, content, message):
     path = _write(tmp_path / "a.tsv", content)
-    with pytest.raises(ValueError, match=r"a\.tsv:1: the first line must name the language"):
-        _read(path)
-
-
-@pytest.mark.parametrize("rows", ["", "\n\n", "\t\n \t \n"])
-def test_tsv_without_text_is_an_error(tmp_path, rows):
-    path = _write(tmp_path / "a.tsv", f"de\ten\n{rows}")
-    with pytest.raises(ValueError, match=r"a\.tsv: no line below the header holds text"):
-        _read(path)
-
-
-def test_header_that_is_not_utf8_is_an_error(tmp_path):
-    path = _write(tmp_path / "a.tsv", "de\ten\nja\tyes\n".encode("utf-16"))
-    with pytest.raises(ValueError, match=r"a\.tsv:1: the header must be UTF-8"):
+    with pytest.raises(ValueError, match=rf"a\.tsv{message}"):
         _read(path)
 
 
@@ -160,8 +139,10 @@ def test_broken_utf8_and_nul_lines_are_rows_with_a_problem(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("suffix", ["", *_COMPRESS])
-@pytest.mark.parametrize("length", [MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES])
+@pytest.mark.parametrize(
+    "suffix, length",
+    [("", MAX_LINE_BYTES + 1), ("", 3 * MAX_LINE_BYTES), (".zst", 3 * MAX_LINE_BYTES)],
+)
 def test_too_long_line_is_a_row_with_a_problem(tmp_path, suffix, length):
     content = b"de\ten\nja\tyes\n" + b"x" * length + b"\nnein\tno\n"
     path = _write(tmp_path / f"a.tsv{suffix}", _COMPRESS.get(suffix, bytes)(content))
@@ -186,7 +167,7 @@ def test_too_long_last_line_without_end_is_found(tmp_path):
 def test_memory_does_not_grow_with_the_file(tmp_path):
     path = tmp_path / "a.tsv.gz"
     with gzip.open(path, "wb", compresslevel=1) as stream:
-        stream.write(b"de\ten\n" + b"ja\tyes\n" * 200_000)
+        stream.write(b"de\ten\n" + b"ja\tyes\n" * 100_000)
         for _ in range(30):
             stream.write(b"x" * MAX_LINE_BYTES)
         stream.write(b"\nja\tyes\n")
@@ -194,5 +175,5 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     count = sum(1 for _ in read_corpus(str(path), ("de", "en")))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert count == 200_002
+    assert count == 100_002
     assert peak < 16 * MAX_LINE_BYTES

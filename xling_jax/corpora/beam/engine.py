@@ -483,8 +483,8 @@ def _make_steps(
             store.use_options(options)
             self._function = _load(*self._place)
 
-        def process(self, element: Any, *sides: Any) -> Iterator[Any]:
-            yield from self._function(element, *sides)
+        def process(self, element: Any, *sides: Any) -> Iterable[Any]:
+            return self._function(element, *sides)
 
     return [Step(tuple(place)) for *place, _ in functions]
 
