@@ -8,7 +8,7 @@ from xling_jax import options
 from xling_jax.corpora import prepare as prepare_lib
 from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.corpora.options import Preparation, VocabOptions
-from xling_jax.corpora.prepare import PreparedData
+from xling_jax.corpora.prepared import PreparedData
 
 WORDS = {
     "de": ["Haus", "Baum", "Straße", "Wasser", "Brot", "Himmel", "Licht", "Vogel", "Stein"],

@@ -7,7 +7,7 @@ import pytest
 
 from tests.corpora.small_corpus import WORDS, preparation, prepare, settings, tree, write_corpus
 from xling_jax.corpora.held_out import held_out_difference
-from xling_jax.corpora.prepare import load_prepared
+from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.shards import VALIDATION, PairTokens
 from xling_jax.files.hashes import hash_file
 from xling_jax.text.vocab import Vocab

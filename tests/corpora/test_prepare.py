@@ -10,7 +10,7 @@ import pytest
 from tests.corpora.small_corpus import preparation, prepare, settings, tree, write_corpus
 from xling_jax.corpora import pair_tokens, vocabulary
 from xling_jax.corpora.cleaning import REASONS
-from xling_jax.corpora.prepare import load_prepared
+from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.text.vocab import Vocab

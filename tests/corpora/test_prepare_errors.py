@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.corpora.small_corpus import prepare, settings, write_corpus
-from xling_jax.corpora.prepare import load_prepared
+from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.shards import PairTokens
 
 pytestmark = pytest.mark.usefixtures("small_chunks")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.corpora.small_corpus import WORDS, prepare, settings, tree, write_corpus
-from xling_jax.corpora.prepare import load_prepared
+from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.encode.teacher import principal_axes

@@ -21,7 +21,7 @@ import safetensors.numpy
 from tests.cli.encoder_for_cli import write_encoder
 from tests.hostile.damage import Files
 from tests.hostile.text_files import LANGUAGES, NUM_ROWS, Target, texts
-from xling_jax.corpora.prepare import load_prepared
+from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.encode.model_directory import load_model
 from xling_jax.eval.stored_embeddings import StoredEmbeddings

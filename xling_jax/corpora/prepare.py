@@ -22,7 +22,6 @@ a change of the config what the change affects.
 
 import dataclasses
 import functools
-import json
 import logging
 import os
 import shutil
@@ -44,6 +43,13 @@ from xling_jax.corpora.pair_tokens import (
     ShardWriter,
     first_occurrences,
     write_pair_tokens,
+)
+from xling_jax.corpora.prepared import (
+    PreparedData,
+    changed_options,
+    load_prepared,
+    plain_options,
+    recorded_options,
 )
 from xling_jax.corpora.row_vectors import (
     TEACHER,
@@ -72,25 +78,6 @@ from xling_jax.text.vocabularies import Vocabulary
 _AXES_SENTENCES = 100_000
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class PreparedData:
-    """Where prepared data is, and what it is.
-
-    Attributes:
-        directory: holds `a-b/` for each pair, as `shards.PairTokens` reads them.
-        pairs: unordered pairs, `a-b` in alphabetical order.
-        vocab_path: the SentencePiece model; for a vocabulary of another kind there is no such file.
-        fingerprint: of all tokens; equal means the same rows in the same order.
-        counts: content of `counts.json`.
-    """
-
-    directory: Path
-    pairs: tuple[str, ...]
-    vocab_path: Path
-    fingerprint: str
-    counts: dict
 
 
 def prepare(
@@ -148,85 +135,6 @@ def check_corpora(preparation: Preparation) -> None:
         raise OptionError("data.corpora must be a list of at least one; found ()")
 
 
-def load_prepared(
-    workdir: str | os.PathLike[str], preparation: Preparation | None = None
-) -> PreparedData:
-    """Returns what `prepare` finished in a workdir.
-
-    Args:
-        workdir: directory of the run.
-        preparation: what it should be, if that is to be checked.
-
-    Raises:
-        ValueError: if there is no finished data, or it was prepared otherwise.
-    """
-    directory = Path(workdir) / "data"
-    manifest, counts = (read_json(directory / f"{n}.json") for n in ("manifest", "counts"))
-    if manifest is None or counts is None:
-        raise ValueError(f"{directory}: no finished data; run `xling prepare` first")
-    pairs, fingerprint = manifest.get("pairs"), manifest.get("fingerprint")
-    if not isinstance(pairs, dict) or not isinstance(fingerprint, str):
-        raise ValueError(f"{directory / 'manifest.json'}: damaged; run `xling prepare` again")
-    if preparation and not is_made_with(manifest, preparation):
-        raise ValueError(
-            f"{directory}: prepared with another config; start all processes with the same "
-            "arguments"
-        )
-    return PreparedData(
-        directory=directory,
-        pairs=tuple(pairs),
-        vocab_path=Path(workdir) / "vocab" / "sentencepiece.model",
-        fingerprint=fingerprint,
-        counts=counts,
-    )
-
-
-def is_made_with(manifest: Mapping[str, Any], preparation: Preparation) -> bool:
-    """Returns whether a `manifest.json` is of data of this preparation and version."""
-    return _recorded(manifest) == _plain(preparation)
-
-
-def _plain(preparation: Preparation) -> dict[str, Any]:
-    """The options as JSON values."""
-    return json.loads(json.dumps(dataclasses.asdict(preparation)))
-
-
-def _recorded(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The options in a `manifest.json`; None if another version wrote it.
-
-    Options that a version did not have yet were as by default; those that are gone are left out.
-    """
-    made = manifest.get("settings")
-    if manifest.get("format_version") != FORMAT_VERSION or not isinstance(made, dict):
-        return None
-    found = {}
-    for field in dataclasses.fields(Preparation):
-        default = {} if field.default is dataclasses.MISSING else field.default
-        value = made.get(field.name, default)
-        if dataclasses.is_dataclass(default):
-            known = dataclasses.asdict(default)
-            if not isinstance(value, dict):
-                return None
-            value = {name: value.get(name, known[name]) for name in known}
-        found[field.name] = value
-    return json.loads(json.dumps(found))
-
-
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any], start: str) -> list[str]:
-    """The options whose names in a config have this beginning, and that have changed."""
-    old, new = (
-        {
-            f"{section}.{key}": x
-            for section in ("cleaning", "vocab")
-            for key, x in o[section].items()
-        }
-        | {"data.validation_pairs": o["validation_pairs"], "seed": o["seed"]}
-        for o in (before, now)
-    )
-    names = [name for name in new if name.startswith(start) and old[name] != new[name]]
-    return [f"{name} was {old[name]!r}, now {new[name]!r}" for name in names]
-
-
 class _Run:
     """One run of the stages in one workdir."""
 
@@ -279,8 +187,7 @@ class _Run:
         plans = self._plan(texts, rows, vocab)
         held = self._plan_validation(texts, validation, rows, vocab)
         writer = ShardWriter(vocab, preparation.cleaning.max_tokens_per_sentence)
-        for group in (plans, held):
-            write_pair_tokens(group, functools.partial(engine.write_shards, writer))
+        write_pair_tokens([*plans, *held], functools.partial(engine.write_shards, writer))
         axes_sample = functools.partial(sample, _AXES_SENTENCES)
         taught = self._teach(plans, held, writer, axes_sample)
         return self._conclude(texts, validation, vocab, plans, held, taught)
@@ -292,10 +199,10 @@ class _Run:
             ValueError: if other data would be made.
         """
         manifest = read_json(self._data / "manifest.json") or {}
-        if (before := _recorded(manifest)) is None:
+        if (before := recorded_options(manifest)) is None:
             return
-        now = _plain(self._preparation)
-        changes = functools.partial(_changes, before, now)
+        now = plain_options(self._preparation)
+        changes = functools.partial(changed_options, before, now)
         changed = changes("cleaning.") + changes("data.")
         keys = {spec: self._text_stage(spec, self._held_out).key for spec in now["corpora"]}
         # In the order of the config; the manifest sorts them.

@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.copies import local_name
-from xling_jax.corpora.prepare import PreparedData, prepare
+from xling_jax.corpora.prepare import prepare
+from xling_jax.corpora.prepared import PreparedData
 from xling_jax.encode.teacher import Teacher
 from xling_jax.files.progress import counted, track
 from xling_jax.files.urls import is_url

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from xling_jax.corpora.copies import local_name, local_names
 from xling_jax.corpora.held_out import held_out_difference
-from xling_jax.corpora.prepare import check_corpora, is_made_with
+from xling_jax.corpora.prepare import check_corpora
+from xling_jax.corpora.prepared import is_made_with
 from xling_jax.eval.during_training import (
     check_evaluation,
     check_metrics,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.copies import cache_for
 from xling_jax.corpora.options import Preparation
-from xling_jax.corpora.prepare import PreparedData, is_made_with, load_prepared
+from xling_jax.corpora.prepared import PreparedData, is_made_with, load_prepared
 from xling_jax.corpora.vocabulary import prepared_vocab
 from xling_jax.files import urls
 from xling_jax.files.hashes import fingerprint
