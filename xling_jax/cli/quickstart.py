@@ -13,7 +13,7 @@ import json
 import logging
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,17 +182,11 @@ def _train(experiment: "Experiment", workdir: Path) -> int:
     )
     from xling_jax.runs.train import train_experiment
 
-    with _warnings_only("xling_jax.corpora"):  # counts.json has the rows that were dropped
-        return train_experiment(experiment, str(workdir))
-
-
-@contextlib.contextmanager
-def _warnings_only(name: str) -> Iterator[None]:
-    log = logging.getLogger(name)
+    log = logging.getLogger("xling_jax.corpora")
     before = log.level
-    log.setLevel(logging.WARNING)
+    log.setLevel(logging.WARNING)  # counts.json has the rows that were dropped
     try:
-        yield
+        return train_experiment(experiment, str(workdir))
     finally:
         log.setLevel(before)
 
@@ -245,32 +239,34 @@ def _shuffled(text: QuickstartText) -> list[Path]:
 
 def _summary(workdir: Path, text: QuickstartText, shown: _Measured, trained: _Measured) -> str:
     """Both encoders side by side, what each is for, and where everything is."""
-    both = (shown, trained)
-    means = [one.classification["mean"] for one in both]
-    bag_of_words, chance = (100 * means[0][kind]["cross"] for kind in ("bag_of_words", "chance"))
+
+    def both(score: Callable[[_Measured], float], digits: int = 1) -> str:
+        return "  ".join(f"{score(one):8.{digits}f}" for one in (shown, trained))
+
+    means = shown.classification["mean"]
+    bag_of_words, chance = (100 * means[kind]["cross"] for kind in ("bag_of_words", "chance"))
     rows = (
+        ("", f"{ENCODER:>8}  {'cT-LASER':>8}", ""),
         (
             "retrieval, P@1 over all pairs of languages, %",
-            [100 * one.retrieval["mean"]["p_at_1"] for one in both],
+            both(lambda one: 100 * one.retrieval["mean"]["p_at_1"]),
             f"chance {100 / text.counts['retrieval.tsv']:.1f}",
         ),
         (
             f"classification in {', '.join(LANGUAGES[1:])}, labels in English, %",
-            [100 * mean["accuracy"]["cross"] for mean in means],
+            both(lambda one: 100 * one.classification["mean"]["accuracy"]["cross"]),
             f"bag of words {bag_of_words:.1f}, chance {chance:.1f}",
         ),
         (
             "cosine of an unrelated sentence to its nearest",
-            [one.unrelated_cosine for one in both],
+            both(lambda one: one.unrelated_cosine, digits=2),
             "the lower, the better",
         ),
     )
     width = max(len(label) for label, *_ in rows)
-    lines = [f"  {'':<{width}}  {ENCODER:>8}  {'cT-LASER':>8}"]
-    for label, (first, second), note in rows:
-        digits = 2 if "cosine" in label else 1
-        lines.append(f"  {label:<{width}}  {first:8.{digits}f}  {second:8.{digits}f}  {note}")
-    table = "\n".join(lines)
+    table = "\n".join(
+        f"  {label:<{width}}  {cells}  {note}".rstrip() for label, cells, note in rows
+    )
     page, results = workdir / "report.html", workdir / "results"
     column = max(len(str(page)), len(str(results)))
     return (
@@ -286,23 +282,14 @@ def _summary(workdir: Path, text: QuickstartText, shown: _Measured, trained: _Me
 
 def _next_commands(text: QuickstartText) -> str:
     """Commands that work as they are printed."""
-    directory = Path(text.retrieval).parent
-    source, target = (shlex.quote(str(path)) for path in _shuffled(text))
-    data, pairs, results, vectors = (
-        shlex.quote(str(path))
-        for path in (
-            text.retrieval,
-            directory.parent / "pairs.tsv",
-            directory.parent / "results/margin",
-            directory.parent / "vectors.npy",
-        )
-    )
+    run = shlex.quote(str(Path(text.retrieval).parents[1]))
+    data, source, target = (shlex.quote(str(p)) for p in (text.retrieval, *_shuffled(text)))
     # Without `intersect`, the log would expect a precision that is far too low, see `THRESHOLD`.
     return (
         "Try next:\n"
         f"  xling mine --model {ENCODER} --source {source} --target {target} "
-        f"--retrieval intersect --threshold {THRESHOLD} --output {pairs}\n"
+        f"--retrieval intersect --threshold {THRESHOLD} --output {run}/pairs.tsv\n"
         f"  xling evaluate retrieval --model {ENCODER} --data {data} --similarity margin "
-        f"--output {results}\n"
-        f"  xling embed --model {ENCODER} --input {target} --output {vectors}"
+        f"--output {run}/results/margin\n"
+        f"  xling embed --model {ENCODER} --input {target} --output {run}/vectors.npy"
     )
