@@ -261,10 +261,10 @@ class Checkpoints:
             except Exception as error:  # of another process, which was to set it aside
                 self._warn(step, _reason(error), "ignoring it")
                 continue
-            progress = record["progress"]
+            progress = record.get("progress", {})
             # Version 0.3 has only the metric that ranked in `metrics`.
             dev = progress.get("dev", {}) if progress.get("evaluated") else {}
-            self._dev[step] = _floats(dev | record["metrics"])
+            self._dev[step] = _floats(dev | record.get("metrics", {}))
             if record.get("kept"):
                 self._keep_steps.add(step)
         name = self._best_metric
