@@ -111,8 +111,8 @@ def run(args: argparse.Namespace) -> int:
     _logger.info("2/5 the packaged encoder: %s", ENCODER)
     if not problem and Path(args.wheels) == _WHEELS:
         _logger.info(
-            "it has seen messages of other programs, and some of Gramps: at most %d of these %d "
-            "have a text, in some language, that is also in its training text",
+            "its training text includes messages of other programs and some of Gramps: at most %d "
+            "of these %d occur in it, in at least one language",
             *(_NUM_IN_ITS_TRAINING, text.counts["retrieval.tsv"]),
         )
     shown = _show_encoder(workdir, text)
