@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from xling_jax.cli.options import flag
 from xling_jax.files.leaving import leave, linger
-from xling_jax.files.processes import Processes
 from xling_jax.options import OptionError
+from xling_jax.runs.workdir import Processes
 
 _logger = logging.getLogger(__name__)
 

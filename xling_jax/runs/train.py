@@ -24,14 +24,13 @@ from xling_jax.eval.during_training import (
 from xling_jax.files.cache import cache_is_chosen
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.leaving import dying_of_sigterm, noting_signals
-from xling_jax.files.processes import Processes
 from xling_jax.files.progress import Progress
 from xling_jax.files.untrusted import parse_json
 from xling_jax.options import wrong_use
 from xling_jax.runs.beginning import Beginning
 from xling_jax.runs.export import export_encoder, make_encoder
 from xling_jax.runs.prepare import check_teacher, prepare_workdir
-from xling_jax.runs.workdir import Workdir, run_vocab
+from xling_jax.runs.workdir import Processes, Workdir, run_vocab
 
 if TYPE_CHECKING:
     from xling_jax.eval.during_training import Measure

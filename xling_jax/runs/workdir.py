@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -19,7 +20,6 @@ from xling_jax.corpora.vocabulary import prepared_vocab
 from xling_jax.files import urls
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lock import only_run
-from xling_jax.files.processes import Processes
 from xling_jax.files.untrusted import parse_json
 from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
 from xling_jax.options import OptionError, wrong_use
@@ -29,6 +29,21 @@ if TYPE_CHECKING:
     from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """The processes of a run, or this one alone.
+
+    Attributes:
+        index: of this process, from 0.
+        count: of processes.
+        meet: returns when all have called it with the same name, which must be used only once.
+    """
+
+    index: int = 0
+    count: int = 1
+    meet: Callable[[str], None] = lambda name: None
 
 
 def open_run(workdir: str | os.PathLike[str]) -> tuple[Experiment, Vocabulary]:
