@@ -58,7 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser, part: str) -> None:
         help=f"do the I-th of N shares, from 1, and write {part}, named OUTPUT-0000I-of-0000N",
     )
     group.add_argument(
-        "--join", nargs="+", metavar="PART", help="the parts of all shares, or a pattern in quotes"
+        "--join",
+        nargs="+",
+        action="extend",
+        metavar="PART",
+        help="the parts of all shares, or a pattern in quotes",
     )
 
 
