@@ -39,7 +39,7 @@ COMMANDS = Registry(
     },
     export=(
         "xling_jax.cli.export",
-        "write a checkpoint or smaller model, or export to ONNX and more",
+        "write a smaller model, ONNX or other formats",
     ),
     report=("xling_jax.cli.report", "write one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
