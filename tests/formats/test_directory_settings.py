@@ -147,14 +147,18 @@ def saved(tmp_path_factory):
     return path / "st"
 
 
-def changed(saved, path, file, key, value):
-    shutil.copytree(saved, path)
+def edit(path, file, key, value):
     content = json.loads((path / file).read_text())
     if file == "modules.json":
         content[1][key] = value
     else:
         content[key] = value
     (path / file).write_text(json.dumps(content))
+
+
+def changed(saved, path, file, key, value):
+    shutil.copytree(saved, path)
+    edit(path, file, key, value)
     return path
 
 
@@ -175,16 +179,29 @@ def check(path, tmp_path, message):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("file", "key"), [(f, key) for f in SETTINGS for key in SETTINGS[f]])
-def test_a_key_of_sentence_transformers_is_followed_or_refused(saved, tmp_path, file, key):
-    value, message = SETTINGS[file][key]
+KEYS = SETTINGS | {"tokenizer_config.json": TOKENIZER}
+
+
+def test_keys_are_followed(saved, tmp_path):
+    path = shutil.copytree(saved, tmp_path / "st")
+    for file, keys in KEYS.items():
+        for key, (value, message) in keys.items():
+            if not message and key != "include_prompt":  # false is refused beside prompts
+                edit(path, file, key, value)
+    check(path, tmp_path, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        pytest.param(file, key, marks=() if message else pytest.mark.exhaustive)
+        for file, keys in KEYS.items()
+        for key, (_, message) in keys.items()
+    ],
+)
+def test_a_key_is_followed_or_refused(saved, tmp_path, file, key):
+    value, message = KEYS[file][key]
     check(changed(saved, tmp_path / "st", file, key, value), tmp_path, message)
-
-
-@pytest.mark.parametrize("key", TOKENIZER)
-def test_a_key_of_the_tokenizer_is_followed_or_refused(saved, tmp_path, key):
-    value, message = TOKENIZER[key]
-    check(changed(saved, tmp_path / "st", "tokenizer_config.json", key, value), tmp_path, message)
 
 
 def test_every_key_that_is_written_has_a_row(saved, tmp_path):
