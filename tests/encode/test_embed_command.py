@@ -54,21 +54,23 @@ def test_row_i_is_line_i_for_every_kind_of_file(run, encoder, text_file, tmp_pat
         np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
-def test_laser_format_and_normalize(run, encoder, text_file, tmp_path):
-    run(
-        *("--input", text_file, "--output", tmp_path / "e.bin", "--format", "laser"),
-        *("--normalize", "--batch-size", 2),
-    )
-    found = read_embeddings(tmp_path / "e.bin", dim=encoder.dim)
-    np.testing.assert_allclose(found, encoder.encode(LINES, normalize=True), atol=1e-5)
-
-
-def test_truncate_dim(run, encoder, text_file, tmp_path):
-    run("--input", text_file, "--output", tmp_path / "e.npy", "--truncate-dim", 3)
-    found = read_embeddings(tmp_path / "e.npy")
-    np.testing.assert_allclose(found, encoder.encode(LINES)[:, :3], atol=1e-5)
+def test_options_of_the_vectors(run, encoder, text_file, tmp_path):
+    prompted = encoder.encode([f"vi bor {line}" for line in LINES])
+    for name, options, expected in (
+        (
+            "e.bin",
+            "--format laser --normalize --batch-size 2",
+            encoder.encode(LINES, normalize=True),
+        ),
+        ("e.npy", "--truncate-dim 3", encoder.encode(LINES)[:, :3]),
+        ("f.npy", ["--prompt", "vi bor "], prompted),
+    ):
+        options = options.split() if isinstance(options, str) else options
+        run("--input", text_file, "--output", tmp_path / name, *options)
+        found = read_embeddings(tmp_path / name, dim=expected.shape[1])
+        np.testing.assert_allclose(found, expected, atol=1e-5)
     with pytest.raises(OptionError, match="--truncate-dim 17: must be from 1 to 16"):
-        run("--input", text_file, "--output", tmp_path / "f.npy", "--truncate-dim", 17)
+        run("--input", text_file, "--output", tmp_path / "g.npy", "--truncate-dim", 17)
 
 
 def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, monkeypatch):
@@ -89,15 +91,9 @@ def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, 
             np.testing.assert_array_equal(found, np.where(expected > 0, 1, -1))
     ranges = json.loads((tmp_path / "int8.npy.json").read_text())["ranges"]
     np.testing.assert_allclose(ranges, [expected.min(axis=0), expected.max(axis=0)], atol=1e-5)
-    run(
-        "--input",
-        text_file,
-        "--output",
-        tmp_path / "unit.npy",
-        "--precision",
-        "int8",
-        "--normalize",
-    )
+    files["--output"] = tmp_path / "unit.npy"
+    options = ("--precision", "int8", "--normalize")
+    run(*[word for pair in files.items() for word in pair], *options)
     found, expected = read_embeddings(tmp_path / "unit.npy"), encoder.encode(LINES, normalize=True)
     np.testing.assert_allclose(found, expected, atol=np.ptp(expected) / 255)
     (tmp_path / "docs.json").write_text("la mo\n")
@@ -107,12 +103,6 @@ def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, 
     (tmp_path / "int8.npy.json").unlink()
     with pytest.raises(ValueError, match=r"int8.npy.json with their precision is missing; copy"):
         read_embeddings(tmp_path / "int8.npy")
-
-
-def test_a_pipe_is_not_read_twice(run, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OptionError, match="pipe is read twice; write it to a file"):
-        run("--input", tmp_path / "pipe", "--output", tmp_path / "e.npy", "--precision", "int8")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +124,9 @@ def test_precisions_and_prompts_that_cannot_be_are_refused(
     with pytest.raises(OptionError, match=complaint):
         run("--input", text_file, "--output", tmp_path / "e.npy", *wrong)
     assert [*tmp_path.iterdir()] == [text_file]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OptionError, match="pipe is read twice; write it to a file"):
+        run("--input", tmp_path / "pipe", "--output", tmp_path / "e.npy", "--precision", "int8")
 
 
 def test_a_directory_beside_the_output_is_found_before_the_model_is_loaded(
@@ -152,12 +145,6 @@ def test_a_broken_line_is_named_once_while_ranges_are_learned(run, tmp_path):
     with pytest.raises(ValueError, match=r"^[^:]*text\.de:2: ") as error:
         run(*arguments, "--precision", "int8")
     assert str(error.value).count("text.de") == 1
-
-
-def test_a_prompt_goes_before_every_line(run, encoder, text_file, tmp_path):
-    run("--input", text_file, "--output", tmp_path / "e.npy", "--prompt", "vi bor ")
-    wanted = encoder.encode([f"vi bor {line}" for line in LINES])
-    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), wanted, atol=1e-5)
 
 
 def test_counts_are_reported(run, encoder, text_file, tmp_path, caplog):
@@ -259,28 +246,18 @@ def test_sentences_by_the_language_of_a_document(run, encoder, tmp_path):
         (b"la\n\xff\xfe\nmo\n", r"text:2: text must be UTF-8"),
         (b"la\nmo\nt\0i\n", r"text:3: text must not hold NUL bytes"),
         (b"la\n" + b"x" * 1_000_001 + b"\n", r"text:2: a line must be below 1,000,000 bytes"),
+        (b'{"text": "la"}\n{\n', r"text:2: not valid JSON"),
+        (b'{"text": "la"}\n["la"]\n', r"text:2: a document must be a JSON object; found"),
+        (b'{"text": "la"}\n{"id": "1"}\n', r"text:2: a document must have 'text'"),
+        (b'{"text": "la"}\n{"sentences": [1]}\n', r"text:2: a document must have 'text'"),
     ],
 )
 def test_a_broken_line_is_named_and_nothing_is_written(run, tmp_path, data, message):
     (tmp_path / "text").write_bytes(data)
+    documents = ["--documents"] if data.startswith(b"{") else []
     with pytest.raises(ValueError, match=message):
-        run("--input", tmp_path / "text", "--output", tmp_path / "e.npy")
+        run("--input", tmp_path / "text", "--output", tmp_path / "e.npy", *documents)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "d.jsonl:2: not valid JSON"),
-        ('["la"]', "d.jsonl:2: a document must be a JSON object; found"),
-        ('{"id": "1"}', "d.jsonl:2: a document must have 'text'"),
-        ('{"sentences": [1]}', "d.jsonl:2: a document must have 'text'"),
-    ],
-)
-def test_a_broken_document_is_named(run, tmp_path, line, message):
-    (tmp_path / "d.jsonl").write_text('{"text": "la"}\n' + line + "\n")
-    with pytest.raises(ValueError, match=message):
-        run("--input", tmp_path / "d.jsonl", "--output", tmp_path / "e.npy", "--documents")
 
 
 def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, monkeypatch, run):
