@@ -64,15 +64,15 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.average:
         training = training | {"averaged_runs": 1 + len(args.average)}
     try:
-        form, params = reshaped(spec, args)
+        static, params = reshaped(spec, args)
     except ValueError as error:
         parser.error(str(error))
     save_model(
         args.output,
         family="static",
         encoder_args=spec.config["encoder"]
-        | {"storage": form.storage, "width": form.width}
-        | ({"feature_width": form.feature_width} if form.feature_width else {}),
+        | {"storage": static.storage, "width": static.width}
+        | ({"feature_width": static.feature_width} if static.feature_width else {}),
         params=params,
         vocab=spec.vocab,
         languages=spec.config["languages"],
@@ -91,78 +91,78 @@ def reshaped(spec: ModelSpec, args: argparse.Namespace) -> Reshaped:
     """
     if spec.static is None:
         raise ValueError(f"--model {args.model}: must be of family static")
-    form, params = dataclasses.replace(spec.static, storage="float32"), spec.params
+    static, params = dataclasses.replace(spec.static, storage="float32"), spec.params
     if args.average:
         others = [load_model(find_model_directory(path)) for path in args.average]
         for path, other in zip(args.average, others):
             if (
                 other.static is None
-                or dataclasses.replace(other.static, storage="float32") != form
+                or dataclasses.replace(other.static, storage="float32") != static
                 or other.vocab.fingerprint != spec.vocab.fingerprint
             ):
                 raise ValueError(f"--average {path}: must be of the form and vocabulary of --model")
-        params = averaged(form, [params, *(other.params for other in others)])
+        params = averaged(static, [params, *(other.params for other in others)])
     if spec.truncate_dim:
-        form, params = form.truncated(params, spec.truncate_dim)
+        static, params = static.truncated(params, spec.truncate_dim)
     if args.token_vectors:
-        form, params = joined(form, params, np.load(args.token_vectors))
-    axes = np.eye(form.width, dtype=np.float32)
+        static, params = joined(static, params, np.load(args.token_vectors))
+    axes = np.eye(static.width, dtype=np.float32)
     if args.principal_axes:
         encoder = Encoder(
-            StaticBackend(form, params),
+            StaticBackend(static, params),
             spec.vocab,
             specials=spec.config["specials"],
             max_length_tokens=spec.max_length_tokens,
             languages=spec.languages,
             fingerprint="",
-            dim=form.width,
+            dim=static.width,
             prompts=spec.prompts,
             default_prompt=spec.default_prompt,
         )
         vectors = encoder.encode_stream(iterate_lines(args.principal_axes), normalize=True)
-        axes = axes_of_parts(vectors, form.feature_width if form.features else 0)
-    width = args.truncate_dim or form.width
-    form, params = rotated(form, params, axes[:, :width])
+        axes = axes_of_parts(vectors, static.feature_width if static.features else 0)
+    width = args.truncate_dim or static.width
+    static, params = rotated(static, params, axes[:, :width])
     if args.feature_dim:
-        form, params = narrowed(form, params, args.feature_dim)
+        static, params = narrowed(static, params, args.feature_dim)
     if args.storage == "pq":
-        return product_quantized(form, params)
-    return (form, params) if args.storage == "float32" else form.quantized(params, args.storage)
+        return product_quantized(static, params)
+    return (static, params) if args.storage == "float32" else static.quantized(params, args.storage)
 
 
-def averaged(form: NumpyStatic, all_params: Sequence[Params]) -> dict[str, np.ndarray]:
+def averaged(static: NumpyStatic, all_params: Sequence[Params]) -> dict[str, np.ndarray]:
     """The float32 parameters whose vectors are the means of those of several encoders.
 
     Encoders that were trained from the same initial vectors, on other batches, differ in what
     they learned by chance, which the mean has less of (Wortsman et al. 2022, "Model soups").
     """
-    if form.normalize:
+    if static.normalize:
         raise ValueError("--average: means of tables are not those of normalized vectors")
     keys = [params.get("feature_keys") for params in all_params]
-    if form.features and not all(np.array_equal(keys[0], other) for other in keys[1:]):
+    if static.features and not all(np.array_equal(keys[0], other) for other in keys[1:]):
         raise ValueError("--average: encoders must have rows for the same features")
-    all_rows = zip(*([table.vectors() for table in form.tables(params)] for params in all_params))
+    all_rows = zip(*([table.vectors() for table in static.tables(params)] for params in all_params))
     share = np.float32(1 / len(all_params))
     return parameters_of_vectors([sum(rows) * share for rows in all_rows], keys[0])
 
 
-def joined(form: NumpyStatic, params: Params, vectors: np.ndarray) -> Reshaped:
+def joined(static: NumpyStatic, params: Params, vectors: np.ndarray) -> Reshaped:
     """Adds dimensions: the mean of the vectors [vocab_size, dims] of a sentence's tokens.
 
     Features add nothing to them.
     """
-    if vectors.ndim != 2 or len(vectors) != form.vocab_size or not np.isfinite(vectors).all():
+    if vectors.ndim != 2 or len(vectors) != static.vocab_size or not np.isfinite(vectors).all():
         raise ValueError(
-            f"--token-vectors: must be finite floats of shape [{form.vocab_size}, any]; found "
+            f"--token-vectors: must be finite floats of shape [{static.vocab_size}, any]; found "
             f"{vectors.dtype} {list(vectors.shape)}"
         )
-    tokens, *features = (table.vectors() for table in form.tables(params))
+    tokens, *features = (table.vectors() for table in static.tables(params))
     more = np.zeros((len(tokens), vectors.shape[1]), np.float32)
-    more[: form.vocab_size] = vectors
-    if not form.feature_width:  # features are to be as wide as the vectors
+    more[: static.vocab_size] = vectors
+    if not static.feature_width:  # features are to be as wide as the vectors
         features = [np.pad(rows, ((0, 0), (0, vectors.shape[1]))) for rows in features]
     rows = [np.hstack([tokens, more]), *features]
-    wider = dataclasses.replace(form, width=form.width + vectors.shape[1])
+    wider = dataclasses.replace(static, width=static.width + vectors.shape[1])
     return wider, parameters_of_vectors(rows, params.get("feature_keys"))
 
 
@@ -184,38 +184,40 @@ def axes_of_parts(vectors: Iterable[np.ndarray], first: int) -> np.ndarray:
     return (axes * np.sign(largest)).astype(np.float32)
 
 
-def rotated(form: NumpyStatic, params: Params, axes: np.ndarray) -> Reshaped:
+def rotated(static: NumpyStatic, params: Params, axes: np.ndarray) -> Reshaped:
     """The same vectors in other coordinates: `axes` [width, any] has an orthonormal axis a column.
 
     With fewer columns the vectors have fewer dimensions.
     """
     width = axes.shape[1]
-    result = dataclasses.replace(form, width=width, feature_width=min(form.feature_width, width))
+    result = dataclasses.replace(
+        static, width=width, feature_width=min(static.feature_width, width)
+    )
     tables = {"embedding": params["embedding"] @ axes}
-    if form.features:
+    if static.features:
         rows = params["feature_embedding"]
-        tables["feature_embedding"] = rows @ axes[: form.feature_dims, : result.feature_dims]
+        tables["feature_embedding"] = rows @ axes[: static.feature_dims, : result.feature_dims]
     return result, {**params, **tables}
 
 
-def narrowed(form: NumpyStatic, params: Params, feature_width: int) -> Reshaped:
+def narrowed(static: NumpyStatic, params: Params, feature_width: int) -> Reshaped:
     """Keeps only the first dimensions of features."""
-    if not form.features or feature_width > form.feature_dims:
-        raise ValueError(f"--feature-dim {feature_width}: features have {form.feature_dims}")
+    if not static.features or feature_width > static.feature_dims:
+        raise ValueError(f"--feature-dim {feature_width}: features have {static.feature_dims}")
     rows = np.ascontiguousarray(params["feature_embedding"][:, :feature_width])
-    form = dataclasses.replace(form, feature_width=feature_width)
-    return form, {**params, "feature_embedding": rows}
+    static = dataclasses.replace(static, feature_width=feature_width)
+    return static, {**params, "feature_embedding": rows}
 
 
-def product_quantized(form: NumpyStatic, params: Params) -> Reshaped:
+def product_quantized(static: NumpyStatic, params: Params) -> Reshaped:
     """Tokens in 8 bits and features in codes of product quantization (Jégou et al. 2011)."""
-    table = _product_quantized(form.tables(params)[1].vectors())
-    _, in_bytes = form.quantized(params, "mixed")
-    form = dataclasses.replace(form, storage="pq")
+    table = _product_quantized(static.tables(params)[1].vectors())
+    _, in_bytes = static.quantized(params, "mixed")
+    static = dataclasses.replace(static, storage="pq")
     factors = in_bytes["factor"].copy()
-    factors[form.token_rows :] = table.factors
+    factors[static.token_rows :] = table.factors
     codes = {"narrow_rows": table.rows, "codebooks": table.codebooks, "factor": factors}
-    return form, {**in_bytes, **codes}
+    return static, {**in_bytes, **codes}
 
 
 def _product_quantized(rows: np.ndarray) -> Table:

@@ -117,9 +117,9 @@ def test_with_its_own_parameters_a_stored_encoder_stays_as_it_is():
 def test_few_bits_are_close_to_what_was_trained(
     vocab, tmp_path, sentences, storage, step, cosine, share
 ):
-    form = NumpyStatic(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
-    stored = random_params(form, vocab, sentences)
-    small, reduced = form.quantized(stored, storage)
+    static = NumpyStatic(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
+    stored = random_params(static, vocab, sentences)
+    small, reduced = static.quantized(stored, storage)
     assert {name: (v.shape, str(v.dtype)) for name, v in reduced.items()} == small.parameters
     rows = stored["embedding"] * stored["token_weight"][:, None]
     kept = small.trainable(reduced)["embedding"]
@@ -147,12 +147,12 @@ def test_few_bits_are_close_to_what_was_trained(
 
 
 def test_four_bits_share_bytes_and_have_the_best_factor(vocab):
-    form = NumpyStatic(vocab.size, 4, pad_id=vocab.pad_id)
-    rows = np.zeros((form.token_rows, 4), np.float32)
+    static = NumpyStatic(vocab.size, 4, pad_id=vocab.pad_id)
+    rows = np.zeros((static.token_rows, 4), np.float32)
     rows[1], rows[2] = (7, -7, 3, 0), (10, 1, 1, 1)
     stored = {"embedding": rows, "token_weight": np.full(len(rows), 2, np.float32)}
-    small, reduced = form.quantized(stored, "int4")
-    assert small.parameters["rows"] == ((form.token_rows, 2), "uint8")
+    small, reduced = static.quantized(stored, "int4")
+    assert small.parameters["rows"] == ((static.token_rows, 2), "uint8")
     np.testing.assert_array_equal(reduced["rows"][0], [8 + 8 * 16] * 2)  # zeros
     np.testing.assert_array_equal(reduced["rows"][1], [15 + 1 * 16, 11 + 8 * 16])
     assert reduced["factor"][1] == 2 and reduced["factor"][0] == 0
@@ -179,8 +179,8 @@ def test_principal_axes_are_eigenvectors_of_fixed_sign():
 
 @pytest.mark.parametrize("count", [1, 20])
 def test_a_text_without_tokens_has_the_vector_0_even_where_lengths_are_1(vocab, tmp_path, count):
-    form = NumpyStatic(vocab.size, 4, pad_id=vocab.pad_id)
-    params = random_params(form, vocab, [])
+    static = NumpyStatic(vocab.size, 4, pad_id=vocab.pad_id)
+    params = random_params(static, vocab, [])
     arguments = {"width": 4, "pad_id": vocab.pad_id, "normalize": True}
     save(tmp_path / "m", vocab, "static", arguments, params)
     found = xling_jax.load(tmp_path / "m").encode(["", "la mo"] * count)

@@ -97,10 +97,10 @@ def models(tmp_path_factory, vocabs):
         draw = np.random.default_rng(0)
         params = jax.tree.map(lambda s: draw.normal(0, 0.3, s.shape).astype(s.dtype), shapes)
         if arguments.get("features"):
-            form = NumpyStatic(vocab.size, 16, tuple(arguments["features"]), 90, vocab.pad_id)
+            static = NumpyStatic(vocab.size, 16, tuple(arguments["features"]), 90, vocab.pad_id)
             ids, lengths = vocab.encode_flat(TEXT)
             offsets = np.concatenate([[0], np.cumsum(lengths)])
-            params["feature_keys"] = choose_keys(form, [(ids, offsets)])[0]
+            params["feature_keys"] = choose_keys(static, [(ids, offsets)])[0]
         save_model(
             directory,
             family=family,

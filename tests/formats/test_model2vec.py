@@ -28,14 +28,14 @@ TEXTS = [*reference.TEXTS, *reference.HOSTILE, *reference.world()]
 
 def save(path, vocab, storage="float32", normalize=False, limit=3000, **settings):
     """Saves a random static encoder."""
-    form = NumpyStatic(vocab.size, 24, pad_id=vocab.pad_id, normalize=normalize)
+    static = NumpyStatic(vocab.size, 24, pad_id=vocab.pad_id, normalize=normalize)
     generator = np.random.default_rng(0)
     params = {
-        "embedding": generator.normal(size=(form.token_rows, 24)).astype(np.float32),
-        "token_weight": generator.uniform(0.1, 2, form.token_rows).astype(np.float32),
+        "embedding": generator.normal(size=(static.token_rows, 24)).astype(np.float32),
+        "token_weight": generator.uniform(0.1, 2, static.token_rows).astype(np.float32),
     }
     if storage != "float32":
-        form, params = form.quantized(params, storage)
+        static, params = static.quantized(params, storage)
     arguments = {"width": 24, "pad_id": vocab.pad_id, "normalize": normalize, "storage": storage}
     save_model(
         path,

@@ -97,10 +97,10 @@ def test_few_bits_stay_few(tmp_path, models, storage):
     np.testing.assert_allclose(vectors_of(tmp_path / "out", TEXTS), ours, atol=1e-5)
     graph = onnx.load(tmp_path / "out" / "model.onnx").graph
     stored = {tuple(constant.dims): constant.data_type for constant in graph.initializer}
-    form = load_model(small).static
-    dims = form.feature_dims // 4 if storage == "pq" else form.feature_dims
+    static = load_model(small).static
+    dims = static.feature_dims // 4 if storage == "pq" else static.feature_dims
     kind = onnx.TensorProto.UINT8 if storage == "pq" else onnx.TensorProto.INT8
-    assert stored[form.feature_rows, dims] == kind
+    assert stored[static.feature_rows, dims] == kind
 
 
 @pytest.mark.parametrize("name", ["mini", "mean"])

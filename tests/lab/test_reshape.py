@@ -32,13 +32,13 @@ def vectors(directory, texts):
 
 def test_the_mean_of_runs_in_its_own_axes(reshape, vocab, sentences, text, tmp_path, capsys):
     arguments = ARGUMENTS | {"pad_id": vocab.pad_id}
-    form = NumpyStatic(vocab.size, **arguments)
-    first = random_params(form, vocab, sentences)
+    static = NumpyStatic(vocab.size, **arguments)
+    first = random_params(static, vocab, sentences)
     second = {name: value[::-1] * 2 for name, value in first.items()}
     second["feature_keys"] = first["feature_keys"]
     save(tmp_path / "a", vocab, "static", arguments, first)
     save(tmp_path / "b", vocab, "static", arguments, second)
-    small, stored = form.quantized(second, "int4")  # can be averaged as well
+    small, stored = static.quantized(second, "int4")  # can be averaged as well
     save(tmp_path / "c", vocab, "static", arguments | {"storage": "int4"}, stored)
     average = ("--model", tmp_path / "a", "--average", tmp_path / "b", tmp_path / "c")
     reshape(*average, "--output", tmp_path / "mean")
@@ -113,9 +113,9 @@ def test_more_dimensions_of_tokens_rotated_and_narrowed(
 def test_codes_are_the_nearest_centroids_with_the_best_factor(reshape, vocab, sentences, tmp_path):
     arguments = {"width": 16, "features": ["pairs", "triples"], "feature_rows": 1200}
     arguments |= {"feature_width": 12, "pad_id": vocab.pad_id}
-    form = NumpyStatic(vocab.size, **arguments)
+    static = NumpyStatic(vocab.size, **arguments)
     generator = np.random.default_rng(0)
-    stored = random_params(form, vocab, sentences)
+    stored = random_params(static, vocab, sentences)
     rows = generator.normal(size=(1200, 12)).astype("f4") * np.linspace(2, 1, 12, dtype="f4")
     rows[7] = 0
     stored["feature_embedding"] = rows

@@ -67,10 +67,10 @@ def vector_by_hand(params, tokens, features):
 @pytest.mark.parametrize("features", [(), ("pairs",), ("pairs", "skips", "triples")])
 def test_sums_are_those_by_hand(features, feature_width):
     module = StaticEncoder(VOCAB, WIDTH, features, ROWS, feature_width=feature_width)
-    params, form = random_params(module), module
+    params, static = random_params(module), module
     sentences = [[3, 4, 5, 3, 4], [7], [], [9, 2], [1, 1, 1], [*range(1, 13)]]
     if features:
-        params["feature_keys"], share = choose_keys(form, [flat(sentences)])
+        params["feature_keys"], share = choose_keys(static, [flat(sentences)])
         assert 0 < share < 1 or features == ("pairs",)
     tokens = np.zeros((len(sentences), 12), np.int32)
     for row, sentence in zip(tokens, sentences):
@@ -83,7 +83,7 @@ def test_sums_are_those_by_hand(features, feature_width):
     assert found == of_numpy.parameters
     if not features:
         return
-    finder, keys = FeatureFinder(form, params["feature_keys"]), params["feature_keys"].tolist()
+    finder, keys = FeatureFinder(static, params["feature_keys"]), params["feature_keys"].tolist()
     rows, ends = finder.window(*flat(sentences))
     for sentence, start, end in zip(sentences, ends, ends[1:]):
         alone = finder.sentence(np.array(sentence, np.int32))
@@ -93,16 +93,16 @@ def test_sums_are_those_by_hand(features, feature_width):
 
 
 def test_features_are_of_their_sentence_only():
-    form = NumpyStatic(VOCAB, WIDTH, ("pairs",), ROWS)
-    finder = FeatureFinder(form, choose_keys(form, [flat([[5, 6], [6, 7]])])[0])
+    static = NumpyStatic(VOCAB, WIDTH, ("pairs",), ROWS)
+    finder = FeatureFinder(static, choose_keys(static, [flat([[5, 6], [6, 7]])])[0])
     rows, ends = finder.window(*flat([[5, 6], [7], [6, 7]]))
     assert ends.tolist() == [0, 1, 1, 2] and sorted(rows) == [0, 1]
 
 
 def test_short_and_long_sentences_have_rows_by_the_same_rule():
     tokens = np.random.default_rng(0).integers(1, VOCAB, 300).astype(np.int32)
-    form = NumpyStatic(VOCAB, WIDTH, tuple(FEATURES), ROWS)
-    finder = FeatureFinder(form, choose_keys(form, [flat([tokens.tolist()])])[0])
+    static = NumpyStatic(VOCAB, WIDTH, tuple(FEATURES), ROWS)
+    finder = FeatureFinder(static, choose_keys(static, [flat([tokens.tolist()])])[0])
     for length in (0, 1, 2, 3, 63, 64, 65, 300):
         part = tokens[:length]
         window = finder.window(part, np.array([0, length]))[0]
@@ -111,26 +111,26 @@ def test_short_and_long_sentences_have_rows_by_the_same_rule():
 
 
 def test_keys_are_the_most_frequent_features_that_a_lookup_tells_apart():
-    form = NumpyStatic(32_000, WIDTH, ("pairs", "skips"), 300)
+    static = NumpyStatic(32_000, WIDTH, ("pairs", "skips"), 300)
     generator = np.random.default_rng(0)
     frequent = generator.choice(32_000, (200, 2))
     rare = generator.choice(32_000, (50_000, 2))
     texts = [np.concatenate([frequent] * 3), rare]
-    keys, share = choose_keys(form, [flat(text.tolist()) for text in texts])
+    keys, share = choose_keys(static, [flat(text.tolist()) for text in texts])
     assert keys.dtype == np.float32 and (np.diff(keys) > 0).all()
     expected = {hash_by_hand("pairs", pair) for pair in frequent.tolist()}
     assert len(expected - {*keys.astype(int).tolist()}) <= 1
     assert len({int(key) % 2**20 for key in keys}) == 300
     assert abs(share - 700 / 50_600) < 3e-3
-    few, share = choose_keys(form, [flat([[1, 2]])])
+    few, share = choose_keys(static, [flat([[1, 2]])])
     assert share == 1 and few[0] == hash_by_hand("pairs", [1, 2]) and (few[1:] == NO_KEY).all()
 
 
 @pytest.mark.parametrize("keys", [[3, 2], [5, 5 + 2**20], [-1, 4], [NO_KEY, 4]])
 def test_keys_that_cannot_be_are_refused(keys):
-    form = NumpyStatic(VOCAB, WIDTH, ("pairs",), 2)
+    static = NumpyStatic(VOCAB, WIDTH, ("pairs",), 2)
     with pytest.raises(ValueError, match="feature_keys: must be different hashes, ascending"):
-        FeatureFinder(form, np.array(keys, np.float32))
+        FeatureFinder(static, np.array(keys, np.float32))
 
 
 def test_keys_are_not_trained():

@@ -134,27 +134,27 @@ def export_static(args: argparse.Namespace) -> None:
     config = spec.config
     if spec.static is None:
         raise OptionError(f"--model {args.model}: is of family {config['family']}, not static")
-    form, params = dataclasses.replace(spec.static, storage="float32"), spec.params
-    if spec.truncate_dim and form.normalize and args.truncate_dim is None:
+    static, params = dataclasses.replace(spec.static, storage="float32"), spec.params
+    if spec.truncate_dim and static.normalize and args.truncate_dim is None:
         raise OptionError(
             f"--model {args.model}: keeps {spec.truncate_dim} dimensions of vectors of length 1, "
             "and its new form would scale the shorter ones to that length; add --truncate-dim "
             f"{spec.truncate_dim} if that is wanted"
         )
-    most = spec.truncate_dim or form.width
+    most = spec.truncate_dim or static.width
     width = most if args.truncate_dim is None else args.truncate_dim
     if not 1 <= width <= most:
         raise OptionError(f"--truncate-dim {width}: must be from 1 to {most}")
-    form, params = form.truncated(params, width)
+    static, params = static.truncated(params, width)
     if args.storage not in (None, "float32"):
         with wrong_use(f"--storage {args.storage}"):
-            form, params = form.quantized(params, args.storage)
+            static, params = static.quantized(params, args.storage)
     save_model(
         args.output,
         family="static",
         encoder_args=config["encoder"]
-        | {"storage": form.storage, "width": form.width}
-        | ({"feature_width": form.feature_width} if form.feature_width else {}),
+        | {"storage": static.storage, "width": static.width}
+        | ({"feature_width": static.feature_width} if static.feature_width else {}),
         params=params,
         vocab=spec.vocab,
         languages=config["languages"],
@@ -164,4 +164,4 @@ def export_static(args: argparse.Namespace) -> None:
         default_prompt=spec.default_prompt,
         overwrite=args.overwrite,
     )
-    _logger.info("%s: %s, stored in %s", args.output, args.model, form.storage)
+    _logger.info("%s: %s, stored in %s", args.output, args.model, static.storage)

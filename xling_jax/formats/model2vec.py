@@ -367,16 +367,16 @@ def export_model2vec(
 
 def _check(spec: ModelSpec, where: str) -> None:
     """Raises ValueError for what model2vec does not have."""
-    form = spec.static
-    if form is None:
+    static = spec.static
+    if static is None:
         family = spec.config["family"]
         raise ValueError(
             f"{where}: is of family {family}; model2vec has no layers; use --to onnx or "
             "--to sentence-transformers"
         )
-    if form.features:
+    if static.features:
         raise ValueError(
-            f"{where}: has vectors for {', '.join(form.features)} of tokens, which model2vec "
+            f"{where}: has vectors for {', '.join(static.features)} of tokens, which model2vec "
             "cannot look up; use --to onnx, or train with encoder.features=()"
         )
     prompt = spec.prompts.get(spec.default_prompt, "") or spec.vocab.settings.get("prefix")
@@ -385,7 +385,7 @@ def _check(spec: ModelSpec, where: str) -> None:
             f"{where}: puts {prompt!r:.60} in front of a text, and model2vec has no prompts; use "
             "--to sentence-transformers"
         )
-    if form.normalize and spec.truncate_dim is not None:
+    if static.normalize and spec.truncate_dim is not None:
         raise ValueError(
             f"{where}: keeps truncate_dim={spec.truncate_dim} dimensions of vectors of length 1; "
             "model2vec would scale the shorter ones; use --to sentence-transformers, or "

@@ -127,11 +127,11 @@ def _leaves(tree: Any) -> list[np.ndarray]:
 def _graph(spec: ModelSpec, quantize: str | None) -> Any:
     from xling_jax.formats.onnx_graphs import accept_empty, laser_graph, static_graph
 
-    if form := spec.static:
+    if static := spec.static:
         stored = spec.stored
-        if quantize and form.storage == "float32":
-            form, stored = form.quantized(stored, "int8")
-        return static_graph(form, stored)
+        if quantize and static.storage == "float32":
+            static, stored = static.quantized(stored, "int8")
+        return static_graph(static, stored)
     if spec.config["family"] == "laser":
         names = ("pad_id", "layers", "width", "pooling")
         graph = laser_graph({name: getattr(spec.module, name) for name in names}, spec.params)

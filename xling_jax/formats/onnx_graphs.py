@@ -79,30 +79,30 @@ class _Graph:
         return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def static_graph(form: NumpyStatic, stored: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def static_graph(static: NumpyStatic, stored: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The graph of a static encoder: 1/n Σ_r f_r T_r over the rows r of a sentence's n tokens.
 
     Scaled to length 1 where the encoder does that.
 
     Args:
-        form: sizes and features.
+        static: the encoder.
         stored: its parameters as stored; 8-bit rows stay 8-bit, 4-bit rows become 8-bit, and codes
             stay codes.
     """
     add = _Graph()
-    table, *of_features = (table.unpacked() for table in form.tables(stored))
-    mask = add("Not", add("Equal", INPUT, np.array(form.pad_id, np.int32)))
+    table, *of_features = (table.unpacked() for table in static.tables(stored))
+    mask = add("Not", add("Equal", INPUT, np.array(static.pad_id, np.int32)))
     counts = add("ReduceSum", add("Cast", mask, to=onnx.TensorProto.FLOAT), _ints(1), keepdims=1)
     share = add("Reciprocal", add("Max", counts, np.ones(1, np.float32)))
     tokens = add("Cast", INPUT, to=onnx.TensorProto.INT64)
     result = _weighted_rows(add, table, tokens, mask, share)
     for features in of_features:
-        finder = FeatureFinder(form, stored["feature_keys"])
-        dtype = np.uint16 if form.feature_rows <= 1 << 16 else np.int32
+        finder = FeatureFinder(static, stored["feature_keys"])
+        dtype = np.uint16 if static.feature_rows <= 1 << 16 else np.int32
         slots = add.constant(finder.slots.astype(dtype))
         keys = add.constant(finder.keys.astype(np.int64))
         rows, is_real = [], []
-        for name in form.features:
+        for name in static.features:
             last = FEATURES[name][-1]
             columns = [_columns(add, tokens, place, last) for place in FEATURES[name]]
             hashes = _hash(add, name, columns)
@@ -112,15 +112,17 @@ def static_graph(form: NumpyStatic, stored: Mapping[str, np.ndarray]) -> onnx.Mo
             is_real.append(add("And", known, _columns(add, mask, last, last)))
         row, real = (add("Concat", *parts, axis=1) for parts in (rows, is_real))
         sums = _weighted_rows(add, features, row, real, share)
-        if form.feature_dims < form.width:
-            sums = add("Pad", sums, np.array([0, 0, 0, form.width - form.feature_dims], np.int64))
+        if static.feature_dims < static.width:
+            sums = add(
+                "Pad", sums, np.array([0, 0, 0, static.width - static.feature_dims], np.int64)
+            )
         result = add("Add", result, sums)
-    if form.normalize:
+    if static.normalize:
         squares = add("ReduceSumSquare", result, _ints(1), keepdims=1)
         # Under the root, as in `models.bert.project`: the vector of no tokens stays zero.
         length = add("Sqrt", add("Max", squares, np.array([1e-24], np.float32)))
         result = add("Div", result, length)
-    return add.model(result, form.width)
+    return add.model(result, static.width)
 
 
 def _weighted_rows(add: _Graph, table: Table, row: str, is_real: str, share: str) -> str:

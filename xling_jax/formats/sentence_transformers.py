@@ -109,16 +109,16 @@ def export_sentence_transformers(
 def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
     """The vectors [vocab, width] whose mean is that of a sentence; None for one with layers."""
     arguments = spec.config["encoder"]
-    if form := spec.static:
-        if form.features:
+    if static := spec.static:
+        if static.features:
             raise ValueError(
-                f"{where}: encoder.features={','.join(form.features)} have no place in "
+                f"{where}: encoder.features={','.join(static.features)} have no place in "
                 f"StaticEmbedding, which knows single tokens; {_WAY_OUT}, or train without them"
             )
         known = {"features", "feature_rows", "feature_width", "storage", "pooling", "normalize"}
         _refuse_others(arguments, where, known)
         _check_static_text(spec.vocab, where)
-        (table,) = form.tables(spec.stored)
+        (table,) = static.tables(spec.stored)
         return table.vectors()[: spec.vocab.size]
     if spec.config["family"] == "dual" and spec.module.layers == 0:
         if spec.module.pooling != "mean":
