@@ -91,8 +91,8 @@ def test_the_config_records_where_it_came_from_and_how_text_is_prepared(tmp_path
         "romanize_greek": True,
     }
     convert_laser(laser2, tmp_path / "m2", language="el")
-    settings = load_model(tmp_path / "m2").vocab.settings
-    assert settings["language"] == "el" and not settings["romanize_greek"]
+    options = load_model(tmp_path / "m2").vocab.options
+    assert options["language"] == "el" and not options["romanize_greek"]
     assert config["training"]["checkpoint"] == "bilstm.93langs.2018-12-26.pt"
     assert config["training"]["vocabulary"] == "93langs.fcodes"
     assert (config["languages"], config["max_length_tokens"]) == (["el", "en"], 2048)

@@ -106,7 +106,7 @@ def test_fingerprint_depends_on_preprocessing(vocab):
     assert Vocab(vocab.model_bytes, lowercase=False).fingerprint != vocab.fingerprint
     moses = Vocab(vocab.model_bytes, moses=True)
     assert moses.fingerprint != vocab.fingerprint
-    assert (vocab.settings, moses.settings) == (
+    assert (vocab.options, moses.options) == (
         {"lowercase": True},
         {"lowercase": True, "moses": True},
     )

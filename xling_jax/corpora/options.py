@@ -65,7 +65,7 @@ def check_validation(pairs: int, corpora: Sequence[str]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What `prepare` makes tokens from and how, checked without touching data.
+    """Options of preparation: the text that tokens are made from, and how.
 
     Args:
         languages: codes of the languages.

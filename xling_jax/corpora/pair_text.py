@@ -43,8 +43,8 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Member:
-    """One gzip member of a pair's text: its place in the file, and its rows."""
+class TextChunk:
+    """A chunk of a pair's text, a gzip member: its place in a file, and its rows."""
 
     path: str
     start: int
@@ -64,17 +64,17 @@ class Member:
 
 @dataclasses.dataclass(frozen=True)
 class SelectedRows:
-    """Rows of a member, which may be read by another process; `bits` say which."""
+    """Rows of a chunk, which may be read by another process; `bits` say which."""
 
-    member: Member
+    chunk: TextChunk
     bits: bytes
 
     def read(self) -> list[tuple[str, str]]:
         """Reads the rows, each two texts in the order of the pair."""
-        member = self.member
-        with store.open_at(member.path, member.start) as file:
-            lines = gzip.decompress(file.read(member.size)).decode("utf-8").split("\n")
-        mask = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=member.num_rows)
+        chunk = self.chunk
+        with store.open_at(chunk.path, chunk.start) as file:
+            lines = gzip.decompress(file.read(chunk.size)).decode("utf-8").split("\n")
+        mask = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=chunk.num_rows)
         return [tuple(lines[row].split("\t")) for row in np.flatnonzero(mask)]
 
 
@@ -121,18 +121,18 @@ class PairText:
             store.fetch(f"{self._where}/{path.name}", path)
         return np.memmap(path, "<u8", mode="r")
 
-    def members(self, pair: str) -> Iterator[Member]:
-        """The members of a pair's text, in order."""
+    def chunks(self, pair: str) -> Iterator[TextChunk]:
+        """The chunks of a pair's text, in order."""
         start = first_row = 0
         for size, num_rows, *numbers in self._members.get(pair, []):
             name = "".join(f"{number:06d}." for number in numbers)
             path = f"{self._where}/{name}{pair}.tsv.gz"
-            yield Member(path, 0 if numbers else start, size, first_row, num_rows)
+            yield TextChunk(path, 0 if numbers else start, size, first_row, num_rows)
             start, first_row = start + size, first_row + num_rows
 
 
 class PairChunk(NamedTuple):
-    """What one chunk of rows gives for one pair.
+    """The rows of a chunk that are kept for one pair.
 
     Attributes:
         text: a gzip member; empty if it is in a file of its own.

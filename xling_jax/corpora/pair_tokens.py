@@ -119,7 +119,7 @@ class Shard:
         directory: where the pair is made.
         pair, corpus: their names.
         number: of the shard, from 0.
-        rows: by member, in order.
+        rows: by chunk, in order.
     """
 
     directory: Path
@@ -167,20 +167,20 @@ class PairPlan:
         return {**found, "corpora": dict(zip(self._names(), counts, strict=True))}
 
     def selected(self) -> Iterator[tuple[str, list[tuple[int, SelectedRows]]]]:
-        """Yields each corpus with its members, each with the number of rows to keep and these."""
+        """Yields each corpus with its chunks: the number of rows to keep of each, and these."""
         for (name, text), mask in zip(self.texts.items(), self.rows(), strict=True):
-            members = text.members(self.pair)
-            yield name, [(int(mask[m.rows].sum()), m.select(mask)) for m in members]
+            chunks = text.chunks(self.pair)
+            yield name, [(int(mask[chunk.rows].sum()), chunk.select(mask)) for chunk in chunks]
 
     def shards(self) -> Iterator[Shard]:
-        """Groups consecutive members of a corpus until about `SHARD_ROWS` rows are kept.
+        """Groups consecutive chunks of a corpus until about `SHARD_ROWS` rows are kept.
 
-        A shard ends before the member with which it would have more; members of which nothing is
+        A shard ends before the chunk with which it would have more; chunks of which nothing is
         kept are left out.
         """
         directory, number = self.stage.begin(), 0
-        for corpus, members in self.selected():
-            for rows in _grouped(members):
+        for corpus, chunks in self.selected():
+            for rows in _grouped(chunks):
                 yield Shard(directory, self.pair, number, corpus, tuple(rows))
                 number += 1
 
@@ -217,14 +217,14 @@ class PairPlan:
         return [name for name, text in self.texts.items() if text.num_rows.get(self.pair)]
 
 
-def _grouped(members: Iterable[tuple[int, SelectedRows]]) -> Iterator[list[SelectedRows]]:
+def _grouped(chunks: Iterable[tuple[int, SelectedRows]]) -> Iterator[list[SelectedRows]]:
     group, num_rows = [], 0
-    for num_kept, member in members:
+    for num_kept, rows in chunks:
         if group and num_rows + num_kept > SHARD_ROWS:
             yield group
             group, num_rows = [], 0
         if num_kept:
-            group.append(member)
+            group.append(rows)
             num_rows += num_kept
     if group:
         yield group

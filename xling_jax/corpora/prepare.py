@@ -8,7 +8,7 @@
     DIR/data/teacher/               vectors of a teacher for these rows (row_vectors.py)
     DIR/data/text/                  cleaned text of each corpus (pair_text.py)
     DIR/data/counts.json            rows by corpus, pair and reason
-    DIR/data/manifest.json          fingerprints of inputs and stages, settings, versions
+    DIR/data/manifest.json          fingerprints of inputs and stages, options, versions
 
 In `counts.json`, for each corpus and pair, `read` is `kept` plus the reasons of `cleaning.REASONS`,
 and `kept` is `rows` (what can be trained on) plus `duplicate` plus `too_many_tokens`, plus
@@ -189,8 +189,8 @@ class _Run:
         writer = ShardWriter(vocab, preparation.cleaning.max_tokens_per_sentence)
         write_pair_tokens([*plans, *held], functools.partial(engine.write_shards, writer))
         axes_sample = functools.partial(sample, _AXES_SENTENCES)
-        taught = self._teach(plans, held, writer, axes_sample)
-        return self._conclude(texts, validation, vocab, plans, held, taught)
+        vectors = self._teach(plans, held, writer, axes_sample)
+        return self._conclude(texts, validation, vocab, plans, held, vectors)
 
     def check_kept(self) -> None:
         """Refuses, before anything is written, to replace the data that checkpoints were made of.
@@ -376,13 +376,16 @@ class _Run:
         vocab: Vocabulary,
         plans: Sequence[PairPlan],
         held: Sequence[PairPlan],
-        taught: str,
+        vectors: str,
     ) -> PreparedData:
-        """Writes counts and manifest, and removes what no stage of this config uses."""
+        """Writes counts and manifest, and removes what no stage of this config uses.
+
+        `vectors` is the fingerprint of those of a teacher, or "".
+        """
         pairs = {plan.pair: plan.stage.key for plan in plans}
         manifest = {
             "format_version": FORMAT_VERSION,
-            "fingerprint": fingerprint({**pairs, TEACHER: taught} if taught else pairs),
+            "fingerprint": fingerprint({**pairs, TEACHER: vectors} if vectors else pairs),
             "languages": self._preparation.languages,
             "pairs": pairs,
             "vocab": {"fingerprint": vocab.fingerprint, "size": vocab.size},

@@ -179,7 +179,7 @@ def _write_pair(
 
 
 def _shard_rows(plan: PairPlan, writer: ShardWriter) -> Iterator[list[tuple[str, str]]]:
-    """The rows of a pair's shards, in order, member by member."""
-    for _, members in plan.selected():
-        for _, rows in members:
+    """The rows of a pair's shards, in order, chunk by chunk."""
+    for _, chunks in plan.selected():
+        for _, rows in chunks:
             yield writer.rows(rows)

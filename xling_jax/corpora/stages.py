@@ -123,7 +123,7 @@ def text_key(
 def vocab_facts(
     preparation: Preparation, text_keys: Sequence[str], given: Vocabulary | None
 ) -> dict[str, Any]:
-    """What a vocabulary is made from: given, or trained on text; a part of `vocab.json`."""
+    """Facts that a vocabulary depends on, given or trained on text; a part of `vocab.json`."""
     vocab = preparation.vocab
     moses = {"moses": True} if vocab.moses else {}
     facts = {"layout": preparation.layout, "lowercase": vocab.lowercase, **moses}

@@ -151,9 +151,9 @@ def sample_rows(
             chosen = np.zeros_like(mask)
             end = start + int(mask.sum())
             chosen[mask], start = drawn[start:end], end
-            for member in text.members(pair):
-                if chosen[member.rows].any():
-                    yield member.select(chosen)
+            for chunk in text.chunks(pair):
+                if chosen[chunk.rows].any():
+                    yield chunk.select(chosen)
 
 
 def draw_rows(

@@ -5,9 +5,6 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-
-from xling_jax.files.whole import read_json, write_json
 
 
 def hash_file(path: str | os.PathLike[str]) -> str:
@@ -46,28 +43,3 @@ def fingerprint(value: object) -> str:
     """Returns 16 hex digits that identify a JSON value."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class FileHashes:
-    """SHA-256 of files, remembered in a JSON file by size and modification time.
-
-    Attributes:
-        used: path -> hash, of the files asked for.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._known = read_json(path) or {}
-        self.used: dict[str, str] = {}
-
-    def get(self, path: str) -> str:
-        """Returns the hash of a file's content in hex digits."""
-        status = os.stat(path)
-        state = [status.st_size, status.st_mtime_ns]
-        known = self._known.get(os.path.abspath(path), [])
-        if known[:2] != state:
-            known = [*state, hash_file(path)]
-            self._known[os.path.abspath(path)] = known
-            write_json(self._path, self._known)
-        self.used[path] = known[2]
-        return known[2]

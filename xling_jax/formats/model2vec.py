@@ -379,7 +379,7 @@ def _check(spec: ModelSpec, where: str) -> None:
             f"{where}: has vectors for {', '.join(static.features)} of tokens, which model2vec "
             "cannot look up; use --to onnx, or train with encoder.features=()"
         )
-    prompt = spec.prompts.get(spec.default_prompt, "") or spec.vocab.settings.get("prefix")
+    prompt = spec.prompts.get(spec.default_prompt, "") or spec.vocab.options.get("prefix")
     if prompt:
         raise ValueError(
             f"{where}: puts {prompt!r:.60} in front of a text, and model2vec has no prompts; use "

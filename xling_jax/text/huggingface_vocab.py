@@ -56,7 +56,7 @@ _FULL_STOP = re.compile(r"[。．]\s*")
 
 @dataclasses.dataclass(frozen=True)
 class HuggingFaceText:
-    """Settings of a published tokenizer besides its files.
+    """Options of a published tokenizer besides its files.
 
     Attributes:
         bos_id, eos_id: ids of the special tokens before and after a text; None without one.
@@ -122,8 +122,8 @@ class HuggingFaceVocab(Vocabulary):
         else:
             dictionary = read_dictionary(files, VOCABULARY_FILE)
             merges = decode_file(files, MERGES_FILE)
-            settings = {"language": text.language, "lowercase": text.lowercase}
-            xlm = XlmTokenizer(dictionary, merges, **settings)
+            options = {"language": text.language, "lowercase": text.lowercase}
+            xlm = XlmTokenizer(dictionary, merges, **options)
             self._tokenize = lambda texts: [xlm.encode(text) for text in texts]
             self._ids, masks = dictionary, _XLM_MASKS
         self.mask_id = next((self._ids[name] for name in masks if name in self._ids), None)
@@ -140,10 +140,10 @@ class HuggingFaceVocab(Vocabulary):
         self.size = max(size, text.pad_id + 1)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """See `Vocabulary.settings`."""
-        settings = super().settings
-        return {k: v for k, v in settings.items() if k not in _RARE or v != _RARE[k]}
+    def options(self) -> dict[str, Any]:
+        """See `Vocabulary.options`."""
+        options = super().options
+        return {k: v for k, v in options.items() if k not in _RARE or v != _RARE[k]}
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         """See `Vocabulary.split`; the tokenizers choose their own threads."""

@@ -155,13 +155,13 @@ class Vocab(Vocabulary):
         self.mask_id = mask if processor.is_control(mask) else None
 
     @classmethod
-    def from_files(cls, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> Vocab:
+    def from_files(cls, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Vocab:
         """See `Vocabulary.from_files`."""
-        return cls(require_file(files, SENTENCEPIECE_FILE), **settings)
+        return cls(require_file(files, SENTENCEPIECE_FILE), **options)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """See `Vocabulary.settings`."""
+    def options(self) -> dict[str, Any]:
+        """See `Vocabulary.options`."""
         return {"lowercase": self.lowercase} | ({"moses": True} if self.moses else {})
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:

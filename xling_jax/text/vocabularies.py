@@ -36,9 +36,9 @@ class Vocabulary(abc.ABC):
 
     Attributes:
         FILES: names of the files that it may consist of.
-        TEXT: dataclass of its settings.
-        text: its settings, what is done with text before it is split.
-        files: content of its files by name; equal files and settings give equal ids.
+        TEXT: dataclass of its options.
+        text: its options, what is done with text before it is split.
+        files: content of its files by name; equal files and options give equal ids.
         size: number of ids, special tokens included.
         bos_id, eos_id, pad_id, unk_id, mask_id: ids of special tokens, None if there are none.
         lowercase: whether text is lower-cased; None if the tokenizer decides.
@@ -59,16 +59,16 @@ class Vocabulary(abc.ABC):
     truncation_side: str = "right"
 
     @classmethod
-    def from_files(cls, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> Self:
-        """Makes a vocabulary from `files` and from `settings` as recorded.
+    def from_files(cls, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Self:
+        """Makes a vocabulary from `files` and from `options` as recorded.
 
         Raises:
-            ValueError, TypeError: if a file is missing or broken, or a setting is unknown.
+            ValueError, TypeError: if a file is missing or broken, or an option is unknown.
         """
-        return cls(files, cls.TEXT(**settings))
+        return cls(files, cls.TEXT(**options))
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The preprocessing as JSON values, recorded in config.json."""
         return dataclasses.asdict(self.text)
 
@@ -109,38 +109,38 @@ class Vocabulary(abc.ABC):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hex digest of files and settings: equal fingerprints mean equal ids."""
-        digest = hashlib.sha256(json.dumps(self.settings).encode())
+        """Hex digest of files and options: equal fingerprints mean equal ids."""
+        digest = hashlib.sha256(json.dumps(self.options).encode())
         for name, content in self.files.items():
             digest.update(f"{name} {len(content)}".encode())
             digest.update(content)
         return digest.hexdigest()
 
     def __reduce__(self):
-        """Pickles files and settings, for worker processes."""
-        return type(self).from_files, (self.files, self.settings)
+        """Pickles files and options, for worker processes."""
+        return type(self).from_files, (self.files, self.options)
 
 
 def record(vocab: Vocabulary) -> dict[str, Any]:
     """Returns the `preprocessing` of config.json; without a tokenizer it means SentencePiece."""
     (kind,) = (name for name in VOCABULARIES if VOCABULARIES[name] is type(vocab))
-    return ({} if kind == "sentencepiece" else {"tokenizer": kind}) | vocab.settings
+    return ({} if kind == "sentencepiece" else {"tokenizer": kind}) | vocab.options
 
 
 def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> Vocabulary:
     """Reads the vocabulary of a model directory, by the `preprocessing` of its config.json.
 
     Raises:
-        ValueError: if the tokenizer or one of its settings is unknown, or a file is missing or
+        ValueError: if the tokenizer or one of its options is unknown, or a file is missing or
             broken.
         ImportError: if a tokenizer needs a library that is not installed.
     """
-    settings = dict(recorded)
+    options = dict(recorded)
     try:
-        kind = VOCABULARIES[settings.pop("tokenizer", "sentencepiece")]
+        kind = VOCABULARIES[options.pop("tokenizer", "sentencepiece")]
         paths = [directory / name for name in kind.FILES]
         files = {path.name: path.read_bytes() for path in paths if path.is_file()}
-        return kind.from_files(files, settings)
+        return kind.from_files(files, options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{directory}: {error}") from error
 

@@ -97,18 +97,18 @@ class BeamEngine(Engine):
             except RuntimeError as error:
                 raise self._runner.failure(error) from error
         readers, stages = zip(*corpora)
-        places = [self._place_of(stage.directory) for stage in stages]
+        targets = [self._place_of(stage.directory) for stage in stages]
         kept = {"errors": self._errors}
         functions = self._store_functions(
             functools.partial(_split, readers, languages, **kept),
             functools.partial(_read, languages, cleaner.min_languages, **kept),
             _find_chunks,
             _cut,
-            functools.partial(_clean, cleaner, places, **kept),
-            functools.partial(_finish, readers, places, stages, **kept),
+            functools.partial(_clean, cleaner, targets, **kept),
+            functools.partial(_finish, readers, targets, stages, **kept),
         )
 
-        def build(pipeline: "beam.Pipeline") -> None:
+        def add_steps(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
             split, read, find_chunks, cut, clean, finish = _make_steps(
@@ -143,11 +143,11 @@ class BeamEngine(Engine):
                 | "Finish" >> beam.ParDo(finish, beam.pvalue.AsDict(chunks))
             )
 
-        self._run(build)
-        for stage, place in zip(stages, places):
-            self._require(store.join(place, stage.record))
-            if is_url(place):
-                store.fetch(store.join(place, stage.record), stage.directory / stage.record)
+        self._run(add_steps)
+        for stage, target in zip(stages, targets):
+            self._require(store.join(target, stage.record))
+            if is_url(target):
+                store.fetch(store.join(target, stage.record), stage.directory / stage.record)
 
     def text(self, stage: Stage) -> PairText:
         """See `Engine.text`."""
@@ -159,13 +159,13 @@ class BeamEngine(Engine):
 
     def write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> Iterator[Any]:
         """See `Engine.write_shards`."""
-        places: dict[Path, str] = {}
+        targets: dict[Path, str] = {}
         for shard in shards if is_url(self._workdir) else ():
-            if shard.directory not in places:
-                places[shard.directory] = self._begin(shard)
-        found = self._map(functools.partial(_write_shard, writer, places), shards)
+            if shard.directory not in targets:
+                targets[shard.directory] = self._begin(shard)
+        found = self._map(functools.partial(_write_shard, writer, targets), shards)
         for shard, counts in zip(shards, found):
-            if places:
+            if targets:
                 write_json(shard.path.with_suffix(".json"), counts)
             yield counts
 
@@ -190,22 +190,22 @@ class BeamEngine(Engine):
         results = store.join(self._scratch, "results")
         numbered = functools.partial(_numbered, function, errors=self._errors)
         functions = self._store_functions(numbered, functools.partial(_gather, results))
-        places = _store_items(store.join(self._scratch, "items"), items)
+        stored = _store_items(store.join(self._scratch, "items"), items)
 
-        def build(pipeline: "beam.Pipeline") -> None:
+        def add_steps(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
             call, gather = _make_steps(functions, self._runner.options)
             _ = (
                 pipeline
-                | "Items" >> beam.Create(places)
+                | "Items" >> beam.Create(stored)
                 | "Spread" >> beam.Reshuffle()
                 | "Call" >> beam.ParDo(call)
                 | "Results" >> beam.GroupByKey()
                 | "Gather" >> beam.ParDo(gather)
             )
 
-        self._run(build)
+        self._run(add_steps)
         found = store.read_packed(results) or []
         if len(found) < len(items):
             raise_kept_error(self._errors)
@@ -217,12 +217,12 @@ class BeamEngine(Engine):
         """Stores functions for `_make_steps`; their state may be too large for a graph."""
         return _store_items(store.join(self._scratch, "functions"), functions)
 
-    def _run(self, build: Callable[["beam.Pipeline"], None]) -> None:
+    def _run(self, add_steps: Callable[["beam.Pipeline"], None]) -> None:
         _logger.info("working on %s", self._runner.name)
         if is_url(self._workdir):  # what it says will not be true for a while
             manifest = store.join(self._workdir, "data", "manifest.json")
             store.remove([manifest] if store.exists(manifest) else [])
-        self._runner.run(build, self._errors)
+        self._runner.run(add_steps, self._errors)
 
     def _require(self, path: str) -> None:
         """Raises what kept a pipeline from writing a file that is missing."""
@@ -373,14 +373,14 @@ def _cut(
 
 def _clean(
     cleaner: ChunkCleaner,
-    places: Sequence[str],
+    targets: Sequence[str],
     chunk: tuple[tuple[int, int], Iterable[tuple[int, int, bytes]]],
     *,
     errors: str,
 ) -> Iterator[tuple[int, tuple[int, bytes]]]:
     """Cleans a chunk and writes its text; yields (corpus, (number, what is known of it))."""
     corpus, number = chunk[0]
-    path = store.join(places[corpus], f"{number:06d}")
+    path = store.join(targets[corpus], f"{number:06d}")
     with keeping_error(errors, f"{corpus:05d}-{number:06d}"):
         if (found := store.read_packed(path)) is None:
             found, rows = {}, [row for *_, packed in sorted(chunk[1]) for row in _unpack(packed)]
@@ -394,7 +394,7 @@ def _clean(
 
 def _finish(
     readers: Sequence[Reader],
-    places: Sequence[str],
+    targets: Sequence[str],
     stages: Sequence[Stage],
     corpus: tuple[int, Iterable[tuple[int, bytes]]],
     chunks: Mapping[int, tuple],
@@ -413,22 +413,22 @@ def _finish(
         with store.naming_full_disk():
             record = write_pair_text(written, Path(directory), counter)
             write_json(Path(directory, stages[number].record), record)
-        store.upload(Path(directory), places[number], last=stages[number].record)
+        store.upload(Path(directory), targets[number], last=stages[number].record)
     yield from ()
 
 
-def _write_shard(writer: ShardWriter, places: dict[Path, str], shard: Shard) -> dict[str, Any]:
+def _write_shard(writer: ShardWriter, targets: dict[Path, str], shard: Shard) -> dict[str, Any]:
     """Writes a shard, unless that is done, to its directory at a URL if there is one."""
-    if not places:
+    if not targets:
         return shard.counts() or writer(shard)
-    place, name = places[shard.directory], f"{shard.path.name}.json"
-    counts = store.join(place, name)
+    target, name = targets[shard.directory], f"{shard.path.name}.json"
+    counts = store.join(target, name)
     if store.exists(counts):
         return store.read_json(counts)
     with tempfile.TemporaryDirectory() as directory:
         with store.naming_full_disk():
             found = writer(dataclasses.replace(shard, directory=Path(directory)))
-        store.upload(Path(directory), place, last=name)
+        store.upload(Path(directory), target, last=name)
     return found
 
 

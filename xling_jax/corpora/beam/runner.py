@@ -38,14 +38,14 @@ class BeamRunner:
 
     @property
     def is_here(self) -> bool:
-        """Whether its workers are on this machine."""
+        """True if its workers are on this machine."""
         return self.name.lower().removesuffix("runner") == "direct"
 
-    def run(self, build: Callable[["beam.Pipeline"], None], errors: str) -> None:
+    def run(self, add_steps: Callable[["beam.Pipeline"], None], errors: str) -> None:
         """Runs a pipeline to its end.
 
         Args:
-            build: adds the steps to a pipeline.
+            add_steps: adds the steps to a pipeline.
             errors: directory where the steps keep their errors, see `keeping_error`.
 
         Raises:
@@ -53,7 +53,7 @@ class BeamRunner:
         """
         store.remove_below(errors)  # of an earlier run
         pipeline, result = self._make_pipeline(), None
-        build(pipeline)
+        add_steps(pipeline)
         try:
             result = pipeline.run()
             state = result.wait_until_finish()
@@ -70,7 +70,7 @@ class BeamRunner:
             raise self.failure(RuntimeError(f"it ended as {state}"))
 
     def failure(self, error: Exception) -> OSError:
-        """What to raise for an error of Beam, whose last line gives the reason.
+        """The exception to raise for an error of Beam, whose last line gives the reason.
 
         Raises:
             KeyboardInterrupt: if it was one; Beam makes an error of the step that it came in.

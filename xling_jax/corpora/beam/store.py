@@ -48,7 +48,7 @@ def check(path: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file."""
+    """Returns whether there is a file."""
     with _naming(path):
         return Path(path).exists() if not is_url(path) else _files().exists(path)
 
