@@ -249,8 +249,8 @@ def complete(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config with the defaults of everything that it uses; values are not checked.
 
     Raises:
-        ValueError: for a section, family, term or task of evaluation that does not exist, one that
-            nothing reads, or one that is missing.
+        ValueError: for a section, family or term that does not exist, a section that nothing reads,
+            or one that is missing.
     """
     return _completed(config)[0]
 
