@@ -1,6 +1,6 @@
 """FLOPs of a step, counted from its trace, and peaks of devices.
 
-XLA's own `cost_analysis` counts the body of a loop once: for an LSTM it misses a fifth of an update.
+XLA's own `cost_analysis` counts the body of a loop once: of an LSTM's update it misses a fifth.
 """
 
 import math
