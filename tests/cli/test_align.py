@@ -308,7 +308,6 @@ def test_a_threshold(files, encoder):
         ((), {"target": "en.jsonl"}, "are the same file; add --languages"),
         (("--languages", "en"), {}, "--languages: must be two codes"),
         (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
-        (("--sentences",), {}, "--sentences: is a command of its own, xling align-sentences"),
         (("--save-debias", "-"), {}, "--save-debias -: is not text for stdout; name a file"),
         ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),
         ((), {"output": "gold.tsv"}, "gold.tsv: exists; choose another --output"),
@@ -319,6 +318,12 @@ def test_wrong_use_is_refused_before_any_work(
 ):
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     assert message in fails(run(files, *options, **settings), 2)
+
+
+def test_the_command_of_0_3_names_the_new_one(files, capsys):
+    with pytest.raises(SystemExit):
+        run(files, "--sentences", "--format", "tmx")
+    assert "a command of its own, xling align-sentences" in capsys.readouterr().err
 
 
 def test_broken_documents_are_named_before_any_work(files, fails, monkeypatch):

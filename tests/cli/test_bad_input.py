@@ -277,6 +277,7 @@ def test_a_loss_that_is_not_finite_stops_with_step_pair_and_last_good_checkpoint
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state["params"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "override, message",
     [
@@ -294,6 +295,7 @@ def test_checkpoints_of_another_config_are_refused_and_nothing_is_lost(
     assert {p: p.stat().st_mtime_ns for p in trained.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.slow
 def test_checkpoints_of_other_text_are_refused(corpus, trained, fails, tmp_path):
     shutil.copytree(trained, tmp_path / "w")
     other = tmp_path / "other.tsv"
@@ -306,6 +308,7 @@ def test_checkpoints_of_other_text_are_refused(corpus, trained, fails, tmp_path)
     assert "checkpoint 1 belongs to another run" in line and "fingerprint" in line
 
 
+@pytest.mark.slow
 def test_truncated_checkpoints_end_in_one_line_however_often_one_tries(
     corpus, trained, fails, tmp_path
 ):
@@ -319,6 +322,7 @@ def test_truncated_checkpoints_end_in_one_line_however_often_one_tries(
     assert (tmp_path / "w/checkpoints/00000001").is_dir()
 
 
+@pytest.mark.slow
 def test_a_damaged_token_shard_is_named(corpus, trained, fails, tmp_path):
     shutil.copytree(trained, tmp_path / "w")
     path = tmp_path / "w/data/de-en/00000/en.offsets.npy"
@@ -329,6 +333,7 @@ def test_a_damaged_token_shard_is_named(corpus, trained, fails, tmp_path):
     assert main(arguments("train", corpus, tmp_path / "w", *_DIVERGING[:-1])) == 0
 
 
+@pytest.mark.slow
 def test_a_dry_run_tells_the_cost_and_touches_nothing(corpus, tmp_path, capsys):
     argv = arguments("train", "tsv:/nowhere/*.tsv", tmp_path / "w")
     assert main([*argv, "--dry-run"]) == 0

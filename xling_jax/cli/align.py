@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -81,6 +81,13 @@ class Options(DocumentAligner):
     document_mode: str = option("sentences", MODES_HELP, MODES)
 
 
+class _Moved(argparse.Action):
+    """An argument of 0.3."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_) -> NoReturn:
+        parser.error("--sentences: is a command of its own, xling align-sentences")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sides(
         parser,
@@ -116,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="use what --save-debias wrote for other documents of these languages and this model",
     )
-    parser.add_argument("--sentences", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--sentences", action=_Moved, nargs=0, help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -162,8 +169,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_arguments(args: argparse.Namespace) -> Options:
     """Refuses what can be refused before any work."""
-    if args.sentences:
-        raise OptionError("--sentences: is a command of its own, xling align-sentences")
     options = options_from(args, Options, optional_config(args))
     if options.document_mode != "sentences" and (args.source_embeddings or args.target_embeddings):
         raise OptionError("--document-mode: does not apply to precomputed vectors of sentences")
