@@ -55,7 +55,7 @@ def test_both_spellings_mean_the_same_and_do_not_contradict(encoder, sentences, 
     [
         ({"convert_to_tensor": True}, "torch.from_numpy"),
         ({"convert_to_numpy": False}, "list.vectors."),
-        ({"output_value": "token_embeddings"}, "none of tokens"),
+        ({"output_value": "token_embeddings"}, "no vectors of tokens"),
         ({"device": "cuda:1"}, "CUDA_VISIBLE_DEVICES"),
         ({"pool": {}}, "xling embed --shard I/N"),
         ({"precision": "uint8"}, "precision"),

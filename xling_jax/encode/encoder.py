@@ -241,11 +241,7 @@ class Encoder:
             ValueError: if both or neither are given, or there is no prompt of that name.
         """
         if (prompt is None) == (prompt_name is None):
-            raise ValueError(
-                "give prompt or prompt_name; pass prompt='' to disable the prompt"
-                if prompt is None
-                else f"give prompt or prompt_name={prompt_name!r}, not both"
-            )
+            raise ValueError("give prompt or prompt_name, not both; prompt='' disables the prompt")
         if prompt_name is not None:
             if prompt_name not in self.prompts:
                 known = ", ".join(map(repr, self.prompts)) or "none"
@@ -418,9 +414,7 @@ class Encoder:
         """Returns the size of the vectors, `dim`."""
         return self.dim
 
-    def get_sentence_embedding_dimension(self) -> int:
-        """Returns the size of the vectors, `dim`; the older name of `get_embedding_dimension`."""
-        return self.dim
+    get_sentence_embedding_dimension = get_embedding_dimension  # the older name
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes a model directory, which `xling_jax.load` reads.
@@ -437,9 +431,9 @@ class Encoder:
             FileExistsError: if the directory exists, is not empty and `overwrite` is False.
         """
         spec = self._loaded("saved")
-        is_unchanged = (self.max_length_tokens, self.dim) == (
-            spec.max_length_tokens,
-            spec.output_dim,
+        sizes, loaded = (
+            (self.max_length_tokens, self.dim),
+            (spec.max_length_tokens, spec.output_dim),
         )
         model_directory.save_model(
             path,
@@ -450,7 +444,7 @@ class Encoder:
             languages=spec.languages,
             max_length_tokens=self.max_length_tokens,
             training=spec.config.get("training", {}),
-            results=spec.config.get("results") if is_unchanged else None,
+            results=spec.config.get("results") if sizes == loaded else None,
             prompts=self.prompts,
             default_prompt=self.default_prompt,
             truncate_dim=None if self.dim == self._model_dim else self.dim,
@@ -746,25 +740,12 @@ _ONE_PROCESS = (
 )
 _OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
     "convert_to_numpy": (True, "vectors are a NumPy array; list(vectors) makes a list of them"),
-    "convert_to_tensor": (
-        False,
-        "vectors are a NumPy array; torch.from_numpy(vectors) shares them with PyTorch",
-    ),
-    "output_value": (
-        "sentence_embedding",
-        "there are vectors of sentences only, none of tokens; leave it out",
-    ),
-    "device": (
-        None,
-        "the encoder uses all cores, or all local devices of JAX; leave it out, or choose by "
-        "load(..., backend='numpy') or, before the start, by CUDA_VISIBLE_DEVICES=0",
-    ),
+    "convert_to_tensor": (False, "vectors are a NumPy array; torch.from_numpy(vectors) shares it"),
+    "output_value": ("sentence_embedding", "there are no vectors of tokens; leave it out"),
+    "device": (None, "choose by load(..., backend='numpy'), or by CUDA_VISIBLE_DEVICES=0"),
     "pool": (None, _ONE_PROCESS),
     "chunk_size": (None, _ONE_PROCESS),
-    "task": (
-        None,
-        "no encoder routes by task; choose prompt_name, encode_query or encode_document",
-    ),
+    "task": (None, "choose prompt_name, encode_query or encode_document instead"),
     "processing_kwargs": (None, "use encoder.with_max_length(tokens) for shorter inputs"),
 }
 
