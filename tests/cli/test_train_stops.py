@@ -112,7 +112,7 @@ def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_command_continues(st
         assert lines[0].startswith(f"xling {command}: error: {tmp_path / 'w'}: in use since")
     os.kill(first.pid, signal.SIGINT)
     assert ended(first) == 130
-    assert "interrupted: saving after this step; press Ctrl-C again to exit immediately" in said()
+    assert "interrupted: saving after this step; Ctrl-C again exits immediately" in said()
     assert "checkpoint saved; run the same command to resume" in said()
     assert "Traceback" not in said() and not (tmp_path / "w" / "run.lock").exists()
     step = newest(tmp_path / "w")
