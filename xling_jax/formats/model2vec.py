@@ -143,20 +143,9 @@ def convert_static_embedding(
 ) -> dict[str, Any]:
     """Writes a model directory whose vectors are those of a `StaticEmbedding`.
 
-    Args:
-        source: directory with `modules.json`; one of model2vec has such a file too, and is then
-            what sentence-transformers makes of it.
-        directory: where to write.
-        languages: codes of the training languages, for information.
-        max_length_tokens: longer texts are cut; None is the limit of the tokenizer, mostly none.
-        overwrite: replace a model directory that is there.
-
-    Returns:
-        The record of the conversion.
-
-    Raises:
-        ImportError, OSError, ValueError: as `convert_model2vec`; ValueError also for modules that
-            cannot follow.
+    Args, Returns and Raises as `convert_model2vec`; a directory of model2vec has a `modules.json`
+    too, and becomes what sentence-transformers makes of it. The limit is that of the tokenizer,
+    mostly none. Modules that cannot follow are a ValueError.
     """
     source = Path(source)
     modules: list[Module] = list_modules(source) or []
