@@ -10,7 +10,8 @@ for package in ("torch", "transformers", "sentence_transformers", "model2vec"):
 from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
 
 # LASER's long text is not cut, and takes a while.
-SLOW = ("LASER", "LASER2", "MPNet", "GTE", "ModernBERT", "mmBERT", "Gemma 3, causal")
+SLOW = ("LASER", "LASER2", "MPNet", "GTE", "ModernBERT", "mmBERT")
+SLOW += ("EmbeddingGemma", "Gemma 3, causal")
 SLOW += tuple(name for name in FAMILIES if name.startswith("sentence-transformers"))
 
 

@@ -43,6 +43,7 @@ def laser1(tmp_path):
     return reference.write_laser1(tmp_path)
 
 
+@pytest.mark.slow  # rules of Moses take seconds to compile
 @pytest.mark.parametrize("language", ["de", "el"])
 def test_laser1_embeds_as_the_original(tmp_path, laser1, language):
     texts = [*WORDS, "Καλημέρα Αλίμ λω"]
