@@ -136,7 +136,7 @@ def test_evaluate_gives_the_scores_of_brute_force(model):
     assert scores(results, "LocalSTS")["cosine_spearman"] == pytest.approx(spearman, abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_encoder_gets_all_texts_at_once(model):
     mteb.evaluate(
         model, [Similarity()], cache=None, show_progress_bar=False, encode_kwargs={"batch_size": 3}
@@ -144,7 +144,7 @@ def test_the_encoder_gets_all_texts_at_once(model):
     assert set(model.calls) == {(NUM_ROWS, None)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_older_entry_point_runs_too(model, tmp_path):
     results = mteb.MTEB(tasks=[Classes()]).run(

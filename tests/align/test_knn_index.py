@@ -10,7 +10,7 @@ from xling_jax.align import knn, knn_index
 from xling_jax.files.quantization import QuantizedRows, Quantizer, learn_ranges
 
 INDEXES = ["ivf", "IVF16,SQ8:nprobe=8"]
-INDEXES += [pytest.param(name, marks=pytest.mark.slow) for name in ("ivfpq", "hnsw")]
+INDEXES += [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("ivfpq", "hnsw")]
 
 
 def clustered(n, seed, dim=32):

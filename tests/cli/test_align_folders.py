@@ -178,7 +178,7 @@ def test_an_empty_folder_is_refused(folders, capsys):
     assert "fr: must hold text files, one document each; found none" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_command_leaves_no_half_file(folders):
     program = (
         "import os, signal\n"

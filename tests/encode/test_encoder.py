@@ -394,7 +394,7 @@ np.save({str(tmp_path / "out.npy")!r}, encoder.encode({texts!r}, batch_size=5))
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_with_sharded_live_params_give_the_vectors_of_one(
     model_directory, sentences, tmp_path
 ):

@@ -384,7 +384,7 @@ def test_languages_without_sentences_are_told(write):
         measure(lambda texts: np.ones((len(texts), 2)), data, debias=1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_language_that_no_rank_hides_is_measured_without_debiasing(write, caplog):
     data = document_data.load_alignment_data(write(records()), ["en", "de"])
     direction = np.random.default_rng(0).standard_normal(128)

@@ -66,7 +66,7 @@ REPETITIONS = ("tlaser_max", "dual", "dual_max", "dual_attention", "laser", "sta
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("tlaser", marks=pytest.mark.slow),
+        pytest.param("tlaser", marks=pytest.mark.exhaustive),
         *("dual_pre", "mean", "laser_mixed", "static_features", "static_narrow"),
         *(pytest.param(name, marks=pytest.mark.exhaustive) for name in REPETITIONS),
     ],

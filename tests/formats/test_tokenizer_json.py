@@ -53,7 +53,7 @@ def random_texts(count, seed=0):
 
 @pytest.fixture(
     scope="module",
-    params=["unigram", "cased bpe", pytest.param("shipped", marks=pytest.mark.slow)],
+    params=["unigram", "cased bpe", pytest.param("shipped", marks=pytest.mark.exhaustive)],
 )
 def vocab(request):
     if request.param == "shipped":

@@ -109,7 +109,7 @@ def test_more_dimensions_of_tokens_rotated_and_narrowed(
     assert f"of shape [{vocab.size}, any]" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_codes_are_the_nearest_centroids_with_the_best_factor(reshape, vocab, sentences, tmp_path):
     arguments = {"width": 16, "features": ["pairs", "triples"], "feature_rows": 1200}
     arguments |= {"feature_width": 12, "pad_id": vocab.pad_id}

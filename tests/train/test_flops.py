@@ -72,7 +72,7 @@ def test_a_training_step_costs_three_forward_passes(translation_alone):
     assert translation_alone == pytest.approx(3 * forward, rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_encoding_the_target_for_the_distance_alone_costs_half_again(translation_alone):
     constrained = step_flops(distance_weight=0.25)
     expected = 3 * encoder_flops(T) + 3 * 2 * B * B * D  # and the matrix of distances
@@ -80,7 +80,7 @@ def test_encoding_the_target_for_the_distance_alone_costs_half_again(translation
     assert 1.50 < constrained / translation_alone < 1.56
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_where_both_directions_are_trained_the_constraint_is_nearly_free():
     ratio = step_flops(both=True, distance_weight=0.25) / step_flops(both=True)
     assert 1.0 < ratio < 1.001
