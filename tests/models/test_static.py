@@ -202,6 +202,6 @@ def test_dropout_drops_whole_tokens_and_features(rates):
         ),
     ],
 )
-def test_forms_that_cannot_be_are_refused(changes, message):
+def test_impossible_options_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         NumpyStatic(**{"vocab_size": VOCAB} | changes)

@@ -100,11 +100,9 @@ class StaticOptions:
     def table_shapes(self) -> dict[str, tuple[int, int]]:
         """Rows and dimensions of the tables: `token`, and `feature` with features."""
         shapes = {"token": (self.token_rows, self.width)}
-        return (
-            shapes | {"feature": (self.feature_rows, self.feature_dims)}
-            if self.features
-            else shapes
-        )
+        if self.features:
+            shapes["feature"] = (self.feature_rows, self.feature_dims)
+        return shapes
 
     def trained_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of the parameters of `static.StaticEncoder`."""
