@@ -20,7 +20,7 @@ from xling_jax.documents.records import (
     read_documents,
     read_folder,
 )
-from xling_jax.encode.documents import encode_documents_mapped
+from xling_jax.encode.mapped import encode_documents_mapped
 from xling_jax.files.progress import counted
 from xling_jax.options import OptionError
 

@@ -8,24 +8,16 @@ as one sequence. LAWDR weights sentences instead of pooling them, see `documents
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xling_jax.encode.texts import Encode, encode_unique
-from xling_jax.files.progress import track
-from xling_jax.files.whole import naming_errors
 from xling_jax.registry import check_choice
 from xling_jax.text.splitting import document_sentences
 from xling_jax.text.vocabularies import Vocabulary
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 # What is encoded at once: a sentence; as many consecutive ones as the encoder takes; 128 words,
 # every 64; or the whole text, cut where the encoder ends.
@@ -226,60 +218,3 @@ def _pack(
             text = " ".join(sentences[start:stop])
         yield text
         start, taken = stop, ends[stop - 1]
-
-
-def encode_mapped(
-    encoder: Encoder, texts: Iterable[str], total: int, directory: Path, name: str = ""
-) -> np.ndarray:
-    """Encodes texts into an unnamed file, which is deleted with the array.
-
-    LAWDR reads sentence vectors more than once, and those of a large collection exceed memory.
-
-    Args:
-        encoder: encodes the texts.
-        texts: read in a thread, one window ahead.
-        total: upper limit of their number, for the progress.
-        directory: for the file, not on a file system in memory.
-        name: of the collection, for the progress.
-
-    Returns:
-        [n, dim] float32, mapped from the file.
-
-    Raises:
-        OSError: if writing fails, as on a full disk.
-    """
-    with naming_errors(directory), tempfile.TemporaryFile(dir=directory) as file:
-        rows = 0
-        chunks = encoder.encode_stream(iter(texts))
-        for chunk in track(chunks, f"embed {name}".strip(), total, "sentence", len):
-            file.write(np.ascontiguousarray(chunk, dtype="<f4").data)
-            rows += len(chunk)
-        file.flush()
-        if not rows:  # an empty file cannot be mapped
-            return np.empty((0, encoder.dim), np.float32)
-        return np.memmap(file, dtype="<f4", mode="r", shape=(rows, encoder.dim))
-
-
-def encode_documents_mapped(
-    encoder: Encoder, documents: Iterable[Sequence[str]], total: int, mode: str, *where: Any
-) -> tuple[np.ndarray, list[int]]:
-    """Encodes documents with text, each as one or more inputs, into an unnamed file.
-
-    Args:
-        encoder: encodes the inputs.
-        documents: the sentences of each.
-        total: upper limit of the number of inputs, for the progress.
-        mode: what is encoded at once, see `documents.MODES`.
-        *where: directory and name, see `encode_mapped`.
-
-    Returns:
-        [inputs, dim] float32, and the number of inputs of each document.
-    """
-    lengths: list[int] = []
-
-    def texts() -> Iterator[str]:
-        for inputs in encoder.document_inputs(documents, mode):
-            lengths.append(len(inputs))
-            yield from inputs
-
-    return encode_mapped(encoder, texts(), total, *where), lengths

@@ -25,7 +25,7 @@ from xling_jax.formats.registry import export_directory
 from xling_jax.formats.torch_file import check_tensors, import_torch, load_torch, to_numpy
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserText, LaserVocab
-from xling_jax.text.vocab import SENTENCEPIECE_FILE
+from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
 
 CHECKPOINT_FILE = "encoder.pt"
 

@@ -24,8 +24,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xling_jax.text.fastbpe import FastBPE
-from xling_jax.text.vocab import SENTENCEPIECE_FILE, load_sentencepiece
-from xling_jax.text.vocabularies import Vocabulary, decode_file, in_order, read_dictionary
+from xling_jax.text.vocabularies import (
+    SENTENCEPIECE_FILE,
+    Vocabulary,
+    decode_file,
+    in_order,
+    load_sentencepiece,
+    read_dictionary,
+)
 
 DICTIONARY_FILE = "dictionary.json"
 CODES_FILE = "fastbpe.codes"

@@ -21,9 +21,12 @@ import sentencepiece
 
 from xling_jax.files.whole import write_whole
 from xling_jax.registry import check_choice
-from xling_jax.text.vocabularies import Vocabulary, require_file
-
-SENTENCEPIECE_FILE = "sentencepiece.model"
+from xling_jax.text.vocabularies import (
+    SENTENCEPIECE_FILE,
+    Vocabulary,
+    load_sentencepiece,
+    require_file,
+)
 
 # Layout -> special pieces; their ids are their positions. T-LASER and LASER use the order of
 # fairseq's dictionaries; the lightweight dual encoder has MASK but no sentence marks; `masked` has
@@ -101,23 +104,6 @@ def _moses() -> Callable[[str], str]:
     from xling_jax.text.laser_vocab import LaserText
 
     return LaserText(lowercase=False, moses_tokenizer=True)
-
-
-def load_sentencepiece(content: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
-    """Loads a SentencePiece model.
-
-    Raises:
-        ValueError: if it is not one; `where` names it.
-    """
-    try:
-        if not content:  # an empty message parses, as a model without pieces
-            raise RuntimeError("no bytes")
-        return sentencepiece.SentencePieceProcessor(model_proto=content)
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"{where}: not a SentencePiece model ({len(content)} bytes); train one with `xling "
-            "prepare` or use a `.model` file written by spm_train"
-        ) from error
 
 
 class Vocab(Vocabulary):

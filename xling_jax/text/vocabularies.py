@@ -13,12 +13,17 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from xling_jax.files.untrusted import parse_json
 from xling_jax.registry import Registry
+
+if TYPE_CHECKING:
+    import sentencepiece
+
+SENTENCEPIECE_FILE = "sentencepiece.model"
 
 # The names are those of `preprocessing.tokenizer` in config.json.
 VOCABULARIES = Registry(
@@ -179,6 +184,25 @@ def require_file(files: Mapping[str, bytes], name: str) -> bytes:
     if name not in files:
         raise ValueError(f"{name} is missing; it is part of the vocabulary")
     return files[name]
+
+
+def load_sentencepiece(content: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
+    """Loads a SentencePiece model.
+
+    Raises:
+        ValueError: if it is not one; `where` names it.
+    """
+    import sentencepiece
+
+    try:
+        if not content:  # an empty message parses, as a model without pieces
+            raise RuntimeError("no bytes")
+        return sentencepiece.SentencePieceProcessor(model_proto=content)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: not a SentencePiece model ({len(content)} bytes); train one with `xling "
+            "prepare` or use a `.model` file written by spm_train"
+        ) from error
 
 
 def decode_file(files: Mapping[str, bytes], name: str) -> str:

@@ -1,0 +1,73 @@
+"""Vectors of large collections, in unnamed files instead of memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xling_jax.files.progress import track
+from xling_jax.files.whole import naming_errors
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+
+def encode_mapped(
+    encoder: Encoder, texts: Iterable[str], total: int, directory: Path, name: str = ""
+) -> np.ndarray:
+    """Encodes texts into an unnamed file, which is deleted with the array.
+
+    LAWDR reads sentence vectors more than once, and those of a large collection exceed memory.
+
+    Args:
+        encoder: encodes the texts.
+        texts: read in a thread, one window ahead.
+        total: upper limit of their number, for the progress.
+        directory: for the file, not on a file system in memory.
+        name: of the collection, for the progress.
+
+    Returns:
+        [n, dim] float32, mapped from the file.
+
+    Raises:
+        OSError: if writing fails, as on a full disk.
+    """
+    with naming_errors(directory), tempfile.TemporaryFile(dir=directory) as file:
+        rows = 0
+        chunks = encoder.encode_stream(iter(texts))
+        for chunk in track(chunks, f"embed {name}".strip(), total, "sentence", len):
+            file.write(np.ascontiguousarray(chunk, dtype="<f4").data)
+            rows += len(chunk)
+        file.flush()
+        if not rows:  # an empty file cannot be mapped
+            return np.empty((0, encoder.dim), np.float32)
+        return np.memmap(file, dtype="<f4", mode="r", shape=(rows, encoder.dim))
+
+
+def encode_documents_mapped(
+    encoder: Encoder, documents: Iterable[Sequence[str]], total: int, mode: str, *where: Any
+) -> tuple[np.ndarray, list[int]]:
+    """Encodes documents with text, each as one or more inputs, into an unnamed file.
+
+    Args:
+        encoder: encodes the inputs.
+        documents: the sentences of each.
+        total: upper limit of the number of inputs, for the progress.
+        mode: what is encoded at once, see `documents.MODES`.
+        *where: directory and name, see `encode_mapped`.
+
+    Returns:
+        [inputs, dim] float32, and the number of inputs of each document.
+    """
+    lengths: list[int] = []
+
+    def texts() -> Iterator[str]:
+        for inputs in encoder.document_inputs(documents, mode):
+            lengths.append(len(inputs))
+            yield from inputs
+
+    return encode_mapped(encoder, texts(), total, *where), lengths
