@@ -117,7 +117,7 @@ def test_files_and_directories_are_put_and_the_file_that_seals_them_comes_last(
     assert here(tmp_path / "back") == {
         name: there(store)[f"model/{name}"] for name in ("config.json", "deep/x", "weights")
     }
-    urls.remove(f"{URL}/model/w*")
+    urls.remove(f"{URL}/model/weights")
     assert urls.read(f"{URL}/model/weights") is None
     urls.remove(f"{URL}/model")
     urls.remove(f"{URL}/model")

@@ -87,9 +87,9 @@ def put(path: Path, url: str, without: Collection[str] = ()) -> None:
 
 
 def remove(url: str) -> None:
-    """Removes a file, what is below a directory, or what matches a pattern."""
+    """Removes a file, or what is below a directory."""
     with _store(url) as (store, root), contextlib.suppress(FileNotFoundError):
-        if found := store.glob(root) if _PATTERN.search(url) else store.find(root):
+        if found := store.find(root):
             store.rm(found)
 
 
