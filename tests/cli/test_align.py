@@ -225,7 +225,7 @@ def test_empty_documents_are_kept_never_matched_and_told(files, encoder, caplog)
         found = read(files / "out.tsv")
         assert len(found) == NUM_DOCUMENTS - 1
         assert not {"en3", "de7"} & {name for pair in found for name in pair[1:]}
-        assert "1 without text, never matched" in caplog.text
+        assert "1 without text (never matched)" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", lines([side("en")[0] | {"sentences": []}])])

@@ -84,7 +84,7 @@ def test_documents_without_sentences_to_align_are_left_out(folders, caplog):
     with caplog.at_level("INFO"):
         assert align() == 0
     assert not any("Vulkan" in source for source, _ in units())
-    assert "1 document pair left out, with a cost above 0.6" in caplog.text
+    assert "left out 1 document pair with a cost above 0.6" in caplog.text
     assert f"{len(DOCUMENTS)} document pairs; " in caplog.text
 
 

@@ -85,7 +85,7 @@ class _Moved(argparse.Action):
     """An argument of 0.3."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_) -> NoReturn:
-        parser.error("--sentences: is a command of its own, xling align-sentences")
+        parser.error("--sentences: use the command xling align-sentences")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

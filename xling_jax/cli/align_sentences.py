@@ -273,7 +273,7 @@ def _align(
             yield document
     if max_cost < math.inf:
         dropped = counted(len(pairs) - num_kept, "document pair")
-        _logger.info("%s left out, with a cost above %g", dropped, max_cost)
+        _logger.info("left out %s with a cost above %g", dropped, max_cost)
     _logger.info(
         "%s; %s of %s source and %s of %s target sentences have a translation",
         counted(num_kept, "document pair"),

@@ -65,7 +65,7 @@ def read_side(
     """Gathers the documents of a side, without their text unless it is to be kept."""
     side = choose_language(group_by_language(documents, name, keep_sentences), name, language)
     _logger.info(
-        "%s: %s in %s, %s; %s without text, never matched",
+        "%s: %s in %s, %s; %s without text (never matched)",
         *(name, counted(len(side), "document"), side.language or "no language"),
         *(counted(sum(side.lengths), "sentence"), f"{side.num_empty:,}"),
     )
