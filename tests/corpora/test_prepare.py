@@ -10,7 +10,7 @@ import pytest
 from tests.corpora.small_corpus import preparation, prepare, settings, tree, write_corpus
 from xling_jax.corpora import pair_tokens, vocabulary
 from xling_jax.corpora.cleaning import REASONS
-from xling_jax.corpora.prepared import load_prepared
+from xling_jax.corpora.prepared import is_made_with, load_prepared
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.text.vocab import Vocab
@@ -217,6 +217,7 @@ def test_duplicates_stay_if_asked_for_and_nothing_else_changes(corpus, tmp_path)
     assert kept.fingerprint != dropped.fingerprint
 
 
+@pytest.mark.slow
 def test_output_does_not_depend_on_the_number_of_processes(corpus, tmp_path):
     for num_workers in (1, 3):
         prepare(workdir=tmp_path / str(num_workers), **settings(corpus, num_workers=num_workers))
@@ -287,6 +288,19 @@ def test_data_to_keep_are_those_of_the_same_corpora_in_the_same_order(tmp_path):
     for others in (specs[:2], sorted(specs)):
         with pytest.raises(ValueError, match="data.corpora has fewer, or another order"):
             prepare(workdir=tmp_path / "w", keep=True, **settings(*others))
+
+
+def test_options_that_a_version_lacks_were_as_by_default_and_those_that_are_gone_do_not_count(
+    corpus, tmp_path
+):
+    given = {name: value for name, value in settings(corpus).items() if name != "num_workers"}
+    prepare(workdir=tmp_path / "w", **given)
+    manifest = json.loads((tmp_path / "w/data/manifest.json").read_text("utf-8"))
+    del manifest["settings"]["teacher"], manifest["settings"]["cleaning"]["alphabet_only"]
+    manifest["settings"] |= {"negatives": ""}
+    manifest["settings"]["cleaning"] |= {"min_words": 1}
+    assert is_made_with(manifest, preparation(**given))
+    assert not is_made_with(manifest, preparation(**given | {"seed": 9}))
 
 
 def test_the_number_of_first_rows_of_a_corpus_is_part_of_what_data_are(corpus, tmp_path):

@@ -171,7 +171,7 @@ def test_text_that_cannot_be_trained_on_is_explained(sentences):
         train_vocab(sentences, size=70, model_type="char")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("corpus.tsv: gone")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt("Ctrl-C"), OSError("corpus.tsv: gone")])
 def test_an_error_while_sentences_are_read_is_not_one_of_sentencepiece(error):
     def sentences():
         yield "la mo ti"
