@@ -22,8 +22,6 @@ from xling_jax.files.urls import is_url
 from xling_jax.files.whole import naming_errors, write_whole
 
 _BLOCK_BYTES = 1 << 20
-# In these a file appears whole; in others it is written under another name first.
-_OBJECT_STORES = ("gs", "s3", "azfs")
 
 
 def use_options(options: Sequence[str]) -> None:
@@ -121,16 +119,10 @@ def write(path: str, content: bytes) -> None:
         return
     from apache_beam.io.filesystem import CompressionTypes
 
-    whole = path.partition("://")[0] in _OBJECT_STORES
-    target = path if whole else f"{path}.tmp"
-    with _naming(path):
-        file = _files().create(target, compression_type=CompressionTypes.UNCOMPRESSED)
+    with _naming(path):  # an object appears whole
+        file = _files().create(path, compression_type=CompressionTypes.UNCOMPRESSED)
         file.write(content)
         file.close()
-        if not whole:
-            with contextlib.suppress(OSError):  # HDFS renames onto nothing
-                _files().delete([path])
-            _files().rename([target], [path])
 
 
 def read_json(path: str) -> Any:
