@@ -17,12 +17,9 @@ import hashlib
 import logging
 import os
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgpack
 
 from xling_jax.corpora.beam import store
 from xling_jax.corpora.beam.runner import BeamRunner, keeping_error, raise_kept_error
@@ -325,7 +322,7 @@ def _read(
         )
         counter, lengths = RowCounter(name_of(reader.name)), array.array("I")
         for chunk in counter.chunks(map(named, reader.rows(languages)), min_languages):
-            yield TaggedOutput("rows", (corpus, number, len(lengths), _pack(chunk)))
+            yield TaggedOutput("rows", (corpus, number, len(lengths), store.pack(chunk)))
             lengths.extend(num_chars(row) for row in chunk)
         known = (number, num_parts, counter.files, lengths.tobytes())
         yield TaggedOutput("file", (corpus, known))
@@ -364,10 +361,10 @@ def _cut(
     if corpus not in chunks:
         return
     first, begins = chunks[corpus][1][part]
-    rows, place = _unpack(packed), bisect.bisect(begins, start)
+    rows, place = store.unpack(packed), bisect.bisect(begins, start)
     while rows:
         end = begins[place] - start if place < len(begins) else len(rows)
-        yield (corpus, first + place), (part, start, _pack(rows[:end]))
+        yield (corpus, first + place), (part, start, store.pack(rows[:end]))
         rows, start, place = rows[end:], start + end, place + 1
 
 
@@ -383,13 +380,16 @@ def _clean(
     path = store.join(targets[corpus], f"{number:06d}")
     with keeping_error(errors, f"{corpus:05d}-{number:06d}"):
         if (found := store.read_packed(path)) is None:
-            found, rows = {}, [row for *_, packed in sorted(chunk[1]) for row in _unpack(packed)]
+            found, rows = (
+                {},
+                [row for *_, packed in sorted(chunk[1]) for row in store.unpack(packed)],
+            )
             for pair, made in cleaner(rows).items():
                 if made.hashes:
                     store.write(f"{path}.{pair}.tsv.gz", made.text)
                 found[pair] = (made.hashes, dict(made.counts), (*made.entry, number))
             store.write_packed(path, found)
-        yield corpus, (number, _pack(found))
+        yield corpus, (number, store.pack(found))
 
 
 def _finish(
@@ -407,7 +407,7 @@ def _finish(
     with keeping_error(errors, f"{number:05d}"), tempfile.TemporaryDirectory() as directory:
         counter = RowCounter(readers[number].name, chunks[number][0])
         written = (
-            {pair: PairChunk(b"", *known) for pair, known in _unpack(found[chunk]).items()}
+            {pair: PairChunk(b"", *known) for pair, known in store.unpack(found[chunk]).items()}
             for chunk in sorted(found)
         )
         with store.naming_full_disk():
@@ -487,18 +487,3 @@ def _make_steps(
             return self._function(element, *sides)
 
     return [Step(tuple(place)) for *place, _ in functions]
-
-
-# Text of files that are not UTF-8 throughout is marked as broken, and yet: JSON and XML can name
-# a lone surrogate.
-_SURROGATES = "surrogatepass"
-
-
-def _pack(value: Any) -> bytes:
-    return zlib.compress(msgpack.packb(value, unicode_errors=_SURROGATES), 1)
-
-
-def _unpack(packed: bytes) -> Any:
-    return msgpack.unpackb(
-        zlib.decompress(packed), unicode_errors=_SURROGATES, strict_map_key=False
-    )

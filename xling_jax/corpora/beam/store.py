@@ -11,6 +11,7 @@ import math
 import posixpath
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +23,8 @@ from xling_jax.files.urls import is_url
 from xling_jax.files.whole import naming_errors, write_whole
 
 _BLOCK_BYTES = 1 << 20
+# Broken bytes of a text are marked, and yet: JSON and XML can name a lone surrogate.
+_SURROGATES = "surrogatepass"
 
 
 def use_options(options: Sequence[str]) -> None:
@@ -130,14 +133,25 @@ def read_json(path: str) -> Any:
     return json.loads(read(path))
 
 
+def pack(value: Any) -> bytes:
+    """Packs numbers, strings, bytes, lists and dicts."""
+    return zlib.compress(msgpack.packb(value, unicode_errors=_SURROGATES), 1)
+
+
+def unpack(packed: bytes) -> Any:
+    """Returns what `pack` packed; tuples are lists."""
+    content = zlib.decompress(packed)
+    return msgpack.unpackb(content, unicode_errors=_SURROGATES, strict_map_key=False)
+
+
 def read_packed(path: str) -> Any:
     """Reads what `write_packed` wrote; None if there is no such file."""
-    return msgpack.unpackb(read(path), strict_map_key=False) if exists(path) else None
+    return unpack(read(path)) if exists(path) else None
 
 
 def write_packed(path: str, value: Any) -> None:
-    """Writes numbers, strings, bytes, lists and dicts, as `write`."""
-    write(path, msgpack.packb(value))
+    """Writes a value that can be packed, as `write`."""
+    write(path, pack(value))
 
 
 def remove(paths: Iterable[str]) -> None:
