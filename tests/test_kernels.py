@@ -60,7 +60,7 @@ def assert_same(function, plain, arguments, gradient):
 
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "causal"),
-    [(32, 32, False), (32, 32, True), (1, 24, False), (17, 17, True), (40, 64, False)],
+    [(1, 24, False), (17, 17, True), (40, 64, False)],
 )
 @pytest.mark.parametrize("head_width", [16, 32, 64, 128] if GPU else [16])
 def test_attention(num_queries, num_keys, causal, head_width):
@@ -137,8 +137,9 @@ def test_layer_norm_of_large_numbers_in_half_precision():
     np.testing.assert_allclose(outputs, expected, rtol=1e-3)
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize(("vocab_size", "rows"), [(300, 384), (5000, 5000), (300, 9000)])
+@pytest.mark.parametrize(
+    ("vocab_size", "rows", "with_bias"), [(300, 384, True), (5000, 5000, False), (300, 9000, True)]
+)
 def test_softmax_gradient(with_bias, vocab_size, rows):
     rng, tokens, smoothing = np.random.default_rng(0), 5, 0.1
     logits = rng.normal(size=(tokens, rows)).astype(np.float32) * 5
@@ -179,8 +180,10 @@ def choose(monkeypatch):
     return choose
 
 
-@pytest.mark.parametrize("options", [{}, {"first_only": True}, {"norm": "post"}])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [("float16", {"norm": "post"}), ("bfloat16", {}), ("bfloat16", {"first_only": True})],
+)
 def test_a_layer_of_a_transformer_with_kernels_stays_as_close_as_without(dtype, options, choose):
     rng = np.random.default_rng(0)
     states = normal(rng, 3, 20, 32, dtype=jnp.float32)
@@ -200,8 +203,7 @@ def test_a_layer_of_a_transformer_with_kernels_stays_as_close_as_without(dtype, 
     assert with_kernels != without
 
 
-@pytest.mark.parametrize("max_logits", [0, 2 * 9 * 60])
-@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("with_bias", "max_logits"), [(False, 0), (True, 2 * 9 * 60)])
 def test_translation_loss_with_kernels_stays_as_close_as_without(with_bias, max_logits, choose):
     rng, shape, vocab_size = np.random.default_rng(0), (6, 9), 50
     hidden, table = normal(rng, *shape, 16, dtype=jnp.float32), normal(rng, 60, 16) / 2

@@ -8,6 +8,7 @@ import sys
 
 import jax
 import numpy as np
+import pytest
 
 from tests.losses import test_contrastive as contrastive
 from tests.losses import test_token_distribution as distribution
@@ -15,6 +16,7 @@ from tests.models import test_weighted_bag as bag
 from xling_jax.losses.contrastive import equal_sentences
 
 
+@pytest.mark.slow
 def test_eight_devices_compute_what_one_does(request):
     command = [sys.executable, "-m", "tests.losses.test_eight_devices"]
     cwd = request.config.rootpath
