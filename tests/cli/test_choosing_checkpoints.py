@@ -102,7 +102,7 @@ def test_the_best_of_the_kept_checkpoints_on_dev_text_is_one_command(place, caps
     assert measured["metrics"] == results["6"]
 
     assert main([*export, "5", "--output", str(place / "none")]) == 2
-    assert "has 2, 4, 6; name some of them" in capsys.readouterr().err
+    assert "has 2, 4, 6; choose from these" in capsys.readouterr().err
 
 
 def test_data_and_vocabulary_of_a_run_with_checkpoints_are_not_replaced(place, capsys):
