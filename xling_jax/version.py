@@ -1,3 +1,3 @@
 """The version of this package; a module of its own, so that all others may import it."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"

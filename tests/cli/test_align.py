@@ -27,6 +27,7 @@ from xling_jax.align.urls import match_urls
 from xling_jax.cli.main import main
 from xling_jax.documents.debias import choose_rank
 from xling_jax.documents.lawdr import Lawdr
+from xling_jax.files.progress import counted
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_the_rank_is_found_by_default(files, encoder, caplog):
         assert run(files) == 0
     named = {code: sentence_vectors(encoder, code)[0] for code in FUNCTION_WORDS}
     rank = choose_rank(named).rank
-    assert f"debiasing: {rank} components of each language" in caplog.text
+    assert f"debiasing: {counted(rank, 'component')} of each language" in caplog.text
     check_same(read(files / "out.tsv"), expected_pairs(encoder, rank=rank))
 
 

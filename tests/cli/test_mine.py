@@ -597,7 +597,7 @@ def test_a_pair_without_a_vector_is_named(files, given, fails):
     ("lines", "status", "told"),
     [
         (b"\xff\n\x00\n", 1, "2 lines, 0 distinct texts; not mined: 1 broken_utf8, 1 nul_byte"),
-        (b"en sun\n\xff\n", 0, "1 of 2 lines are broken"),
+        (b"en sun\n\xff\n", 0, "broken lines: 1 of 2"),
         (b"\n\n", 0, ""),
     ],
 )

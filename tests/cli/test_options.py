@@ -149,7 +149,12 @@ def test_a_misspelt_argument_is_named_rather_than_what_is_missing_without_it(cap
         assert message in error and ("required" in error) == ("required" in message)
 
 
-def test_an_unknown_command_lists_the_known_ones(capsys):
-    with pytest.raises(SystemExit) as exit:
-        main(["evalute"])
-    assert exit.value.code == 2 and "'evaluate'" in capsys.readouterr().err
+def test_an_unknown_command_names_the_near_ones_or_all(capsys):
+    for words, expected in (
+        (["evalute"], "unknown command evalute; did you mean evaluate?"),
+        (["evaluate", "retreival"], "unknown command retreival; did you mean retrieval?"),
+        (["qqq"], "'evaluate'"),
+    ):
+        with pytest.raises(SystemExit) as exit:
+            main(words)
+        assert exit.value.code == 2 and expected in capsys.readouterr().err

@@ -113,7 +113,7 @@ class Side:
         if broken and broken == with_text:
             raise ValueError(f"{self.describe()}; text must be UTF-8, convert it with iconv")
         if broken > _MANY_BROKEN * self.num_lines:
-            _logger.warning("%s: %d of %d lines are broken", self.name, broken, self.num_lines)
+            _logger.warning("%s: broken lines: %d of %d", self.name, broken, self.num_lines)
         elif with_text and not self.texts:
             _logger.warning("%s: the filters removed every line; relax them", self.name)
         elif not with_text:

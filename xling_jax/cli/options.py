@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,6 +113,9 @@ class LazyParser(argparse.ArgumentParser):
         """Reports wrong use in one line, unlike `ArgumentParser`; exit status 2."""
         if "required" in message:
             message = next(self._unknown(), message)  # it may be why something is missing
+        choice = re.match(r"argument [A-Z]+: invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice and (hint := did_you_mean(choice[1], re.findall("[\\w-]+", choice[2]))):
+            message = f"unknown command {choice[1]}; {hint}"
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
     def _unknown(self) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from xling_jax.cli.arguments import add_output, load_encoder, refuse_existing
 from xling_jax.cli.options import require_data, words
+from xling_jax.files.progress import counted
 from xling_jax.options import OptionError, require_file
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def run(args: argparse.Namespace) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, page)
     size = len(page) / 2**20
-    _logger.info("%s: %d runs, %d with vectors, %.1f MB", output, len(runs), len(vectors), size)
+    _logger.info(
+        "%s: %s, %d with vectors, %.1f MB", output, counted(len(runs), "run"), len(vectors), size
+    )
 
 
 def _describe_shipped(runs: Sequence[Run]) -> None:

@@ -50,12 +50,16 @@ class Shard:
 
 def add_arguments(parser: argparse.ArgumentParser, part: str) -> None:
     """Adds `--shard` and `--join`; `part` names a part in their help."""
-    group = parser.add_argument_group("shares", "for any engine that starts commands")
+    group = parser.add_argument_group(
+        "shares",
+        "for Slurm arrays, GNU parallel, Ray and other engines; a share begins at a multiple of "
+        "some thousand rows, so a small input may leave shares empty",
+    )
     group.add_argument(
         "--shard",
         type=Shard.parse,
         metavar="I/N",
-        help=f"do the I-th of N shares, from 1, and write {part}, named OUTPUT-0000I-of-0000N",
+        help=f"do the I-th of N shares, from 1, and write {part}, such as OUT-00003-of-00016.npy",
     )
     group.add_argument(
         "--join",

@@ -19,6 +19,7 @@ from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
 from xling_jax.documents import debias
 from xling_jax.documents.lawdr import WEIGHTINGS, Lawdr, reading_tensors
 from xling_jax.documents.records import Documents
+from xling_jax.files.progress import counted
 from xling_jax.files.whole import write_whole
 from xling_jax.options import option
 from xling_jax.text.languages import to_iso639_1
@@ -176,7 +177,7 @@ class DocumentAligner(AlignmentOptions):
             return self.debias
         named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
         rank = debias.choose_rank(named, seed=self.seed).rank
-        _logger.info("debiasing: %d components of each language", rank)
+        _logger.info("debiasing: %s of each language", counted(rank, "component"))
         return rank
 
     def _fit(self, vectors: Sequence[np.ndarray], rank: int) -> list[Lawdr]:

@@ -98,6 +98,8 @@ class Workdir:
         self.is_remote, self._url = urls.is_url(path), path.rstrip("/")
         self.path, self.checkpoints = Path(path), str(Path(path).absolute() / "checkpoints")
         if not self.is_remote:
+            if self.path.is_file():
+                raise OptionError(f"--workdir {path}: is a file; name a directory")
             return
         if not path.startswith("gs://"):
             raise OptionError(f"--workdir {path}: must be a directory or gs://BUCKET/PATH")
