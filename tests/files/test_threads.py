@@ -100,6 +100,37 @@ def test_callers_at_once_leave_blas_as_it_was():
     assert blas_threads() == {2}
 
 
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_waits_for_no_thread_that_it_does_not_have():
+    over, is_in = threading.Event(), threading.Event()
+
+    def enter_and_leave():
+        while not over.is_set():
+            with threads_for(7):
+                is_in.set()
+
+    def can_work():
+        with threads_for(7):
+            pass
+        with threads_for(1):  # no block of the thread limits it
+            return blas_threads() == {2}
+
+    thread = threading.Thread(target=enter_and_leave)
+    thread.start()
+    is_in.wait(60)
+    children = []
+    for _ in range(40):
+        if not (pid := os.fork()):
+            threading.Timer(20, os._exit, (2,)).start()  # where it hangs
+            os._exit(0 if can_work() else 1)
+        children.append(pid)
+    over.set()
+    thread.join()
+    assert {os.waitpid(pid, 0)[1] for pid in children} == {0}
+    assert can_work() and blas_threads() == {2}
+
+
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """A machine with 8 cores, 6 of them for this process; the files are read from a directory."""

@@ -98,15 +98,34 @@ def threads_for(num_tasks: int) -> Iterator[int]:
         yield threads
     finally:
         with _lock:
-            _limits.remove(limit)
+            with contextlib.suppress(ValueError):  # forgotten by a fork within the block
+                _limits.remove(limit)
             if limit > 1:
                 _spinning = time.monotonic() + _SPINNING_S, limit - 1
             if _limits:
                 _limit_blas(min(_limits))
             else:
-                _release()
-                _before.restore_original_limits()
-                _release()
+                _restore()
+
+
+def _forget_blocks() -> None:
+    """Frees a forked process of the limits and the lock of threads that it does not have."""
+    if _limits:
+        _limits.clear()
+        _restore()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget_blocks
+    )
+
+
+def _restore() -> None:
+    _release()
+    _before.restore_original_limits()
+    _release()
 
 
 def _limit_blas(threads: int) -> threadpoolctl.threadpool_limits:
