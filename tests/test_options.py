@@ -1,4 +1,6 @@
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -79,6 +81,32 @@ def test_types_of_plain_options_are_checked():
     options.check(Toy, {"size": 1, "margin": 1}, "toy")  # a whole number is a float, too
     with pytest.raises(ValueError, match="toy.margin=False must be of type float"):
         options.check(Toy, {"size": 1, "margin": False}, "toy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed(Passing):
+    pairs: tuple[str, ...] = ()
+    weights: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    rate: Any | Callable[[int], float] = 0.0
+    decay: float | Callable[[int], float] | None = None
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right", "kind"),
+    [
+        ("pairs", (1, 2), ("de-en",), r"tuple\[str, ...\]"),
+        ("pairs", "de-en", ["de-en"], r"tuple\[str, ...\]"),
+        ("weights", {"a": "1"}, {"a": 1}, r".*Mapping\[str, float\]"),
+        ("weights", (1.0,), {}, r".*Mapping\[str, float\]"),
+        ("decay", (True,), None, "float or NoneType"),
+        ("decay", "0.1", 0.1, "float or NoneType"),
+        ("scale", "2", 2, "float"),
+    ],
+)
+def test_types_made_of_plain_ones_are_checked_too(name, wrong, right, kind):
+    options.check(Composed, {"size": 1, "rate": "any", name: right}, "toy")
+    with pytest.raises(ValueError, match=f"^toy.{name}=.* must be of type {kind}$"):
+        options.check(Composed, {"size": 1, name: wrong}, "toy")
 
 
 def test_a_registry_imports_what_is_asked_for():

@@ -9,13 +9,17 @@ import dataclasses
 import inspect
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from xling_jax.registry import check_choice, did_you_mean
 
 REQUIRED = inspect.Parameter.empty
+# Types of which the values of a config are made, by name: annotations may be strings.
+_PLAIN = {"bool": bool, "int": int, "float": (int, float), "str": str, "NoneType": type(None)}
 
 
 class OptionError(ValueError):
@@ -139,7 +143,8 @@ def check(
         **supplied: arguments that are given besides.
     """
     known = defaults(target, supplied)
-    parameters = inspect.signature(target).parameters
+    functions = (*getattr(target, "passes_to", ()), target)
+    parameters = {k: p for f in functions for k, p in inspect.signature(f).parameters.items()}
     for name, value in values.items():
         if name not in known:
             hint = did_you_mean(name, known)
@@ -176,11 +181,31 @@ def check_number(
 
 
 def _check_type(annotation: Any, value: Any, where: str) -> None:
-    """Raises ValueError for a wrong value of an option that is a plain bool, number or string."""
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    wanted = {"bool": bool, "int": int, "float": (int, float), "str": str}.get(name)
-    if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and name != "bool")):
-        raise ValueError(f"{where}={value!r} must be of type {name}")
+    """Raises ValueError for a wrong value of an option whose type is made of plain ones."""
+    if not _fits(annotation, value):
+        raise ValueError(f"{where}={value!r} must be of type {_name(annotation)}")
+
+
+def _fits(annotation: Any, value: Any) -> bool:
+    """Returns whether a value is of a type; of a union only plain types count, see `_PLAIN`."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (tuple, Sequence) and inner[1:] in ((), (...,)):
+        return isinstance(value, (tuple, list)) and all(_fits(inner[0], item) for item in value)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(_fits(inner[1], v) for v in value.values())
+    if origin in (typing.Union, types.UnionType) and Any not in inner:
+        plain = [one for one in inner if _name(one) in _PLAIN]
+        return any(_fits(one, value) for one in plain) or not plain
+    wanted = _PLAIN.get(_name(annotation))
+    is_bool = isinstance(value, bool)
+    return not wanted or (isinstance(value, wanted) and (wanted is bool or not is_bool))
+
+
+def _name(annotation: Any) -> str:
+    inner = typing.get_args(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return " or ".join(name for name in map(_name, inner) if name in _PLAIN)
+    return annotation.__name__ if isinstance(annotation, type) and not inner else str(annotation)
 
 
 def make(target: Callable, values: Mapping[str, Any], where: str, **supplied: Any) -> Any:

@@ -144,6 +144,10 @@ def test_a_dry_run_refuses_what_training_refuses_with_the_same_line(
 # Of every kind of setting values that cannot be: config, key, values.
 IMPOSSIBLE = [
     ("ct_laser", "seed", (-1,)),
+    ("ct_laser", "compute_dtype", ("int8",)),
+    ("ct_laser", "dropout_generator", (3,)),
+    ("ct_laser", "data.pairs", ((1, 2),)),
+    ("ct_laser", "data.bucket_lengths", (("long",),)),
     ("ct_laser", "data.accumulation_steps", (10**9,)),
     ("ct_laser", "data.batch_multiple", (-8,)),
     ("ct_laser", "data.max_tokens", (0, 10**9)),
@@ -174,7 +178,7 @@ IMPOSSIBLE = [
     ("lightweight", "objective.token_distribution.overlap", ("drop",)),
     ("ct_laser", "optimizer.b1", (1.0,)),
     ("ct_laser", "optimizer.clip_global_norm", ("nan",)),
-    ("lightweight", "optimizer.l2_penalty", (-1.0,)),
+    ("lightweight", "optimizer.l2_penalty", (-1.0, (True,))),
     ("ct_laser", "schedule.peak_value", ("nan",)),
     ("ct_laser", "schedule.warmup_steps", (0,)),
     ("ct_laser", "schedule.warmup_epochs", ("nan",)),

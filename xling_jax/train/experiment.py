@@ -26,7 +26,9 @@ from xling_jax import options
 from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.corpora.options import Preparation, VocabOptions
 from xling_jax.corpora.shards import pair_name
+from xling_jax.devices import DTYPES
 from xling_jax.models.dual import TokenDistributionHead
+from xling_jax.models.layers import DROPOUT_GENERATORS
 from xling_jax.models.registry import (
     DECODERS,
     ENCODERS,
@@ -125,7 +127,11 @@ class Experiment:
                 that is wrong whatever the data and devices.
         """
         config, objective, terms = _completed(config)
+        plain = {name: config[name] for name in ("languages", "seed", "compute_dtype")}
+        options.check(cls, plain, "config", partial=True)
         options.check_number(config["seed"], "seed", at_least=0)
+        check_choice("compute_dtype", config["compute_dtype"], ("auto", *DTYPES))
+        check_choice("dropout_generator", config["dropout_generator"], DROPOUT_GENERATORS)
         languages, evaluation = tuple(config["languages"]), config["evaluation"]
         data = options.make(DataOptions, config["data"], "data")
         vocab = options.make(VocabOptions, config["vocab"], "vocab")
@@ -138,6 +144,8 @@ class Experiment:
             dropout_generator=config["dropout_generator"],
         )
         options.check(make_mesh, config["mesh"], "mesh", devices=None)
+        before = {name: config["optimizer"][name] for name in _BEFORE_OPTIMIZER}
+        options.check(make_optimizer, before, "optimizer", partial=True)
         _check_named(find_optimizer, config, "optimizer", _BEFORE_OPTIMIZER)
         _check_named(find_schedule, config, "schedule")
         reads = all_reads(terms.values())
