@@ -6,6 +6,7 @@ vocab.json and merges.txt    of XLM, whose tokenizer is Moses with byte-pair enc
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
 import json
@@ -13,6 +14,8 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from xling_jax.files.untrusted import one_line
 from xling_jax.registry import check_choice, import_extra
@@ -27,6 +30,8 @@ MERGES_FILE = "merges.txt"
 _MASKS = ("<mask>", "[MASK]")
 _XLM_MASKS = ("<special1>",)
 _UNKNOWN = ("<unk>", "[UNK]")
+
+_CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
 
 # Published vocabularies have up to half a million pieces.
 _MAX_ID = 10**7
@@ -177,6 +182,8 @@ def load_tokenizer(content: bytes, where: str) -> Any:
     """
     tokenizers = import_tokenizers()
     try:
+        for charsmap in _CHARSMAP.findall(content):
+            _check_charsmap(base64.b64decode(charsmap.replace(rb"\/", b"/"), validate=True))
         tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
         check_ids(tokenizer)
         return tokenizer
@@ -186,6 +193,27 @@ def load_tokenizer(content: bytes, where: str) -> Any:
         raise ValueError(
             f"{where}: not a tokenizer of the tokenizers library: {one_line(error, 200)}"
         ) from error
+
+
+def _check_charsmap(charsmap: bytes) -> None:
+    """Raises ValueError for rules of SentencePiece that lead out of their tables.
+
+    The library panics at them, some when a text is split, and prints its stack first. They are the
+    size of a trie in bytes, its nodes (a double array), and the replacements, each ended by NUL.
+    """
+    size = int.from_bytes(charsmap[:4], "little")
+    replacements = charsmap[4 + size :]
+    if not size or size % 4 or len(charsmap) < 4 + size or replacements[-1:] not in (b"", b"\0"):
+        raise ValueError("the precompiled_charsmap is damaged")
+    replacements.decode("utf-8")
+    nodes = np.frombuffer(charsmap, "<u4", size // 4, 4)
+    is_value = nodes >> 31 == 1
+    values = nodes[is_value] & 0x7FFFFFFF
+    children = np.arange(len(nodes)) ^ ((nodes >> 10) << ((nodes & 512) >> 6))
+    starts = np.frombuffer(b"\0" + replacements[:-1], np.uint8) == 0
+    inside = (children[~is_value] | 255) < len(nodes)
+    if not inside.all() or (values >= len(starts)).any() or not starts[values].all():
+        raise ValueError("the precompiled_charsmap is damaged")
 
 
 def unknown_id(tokenizer: Any) -> int | None:
