@@ -16,11 +16,9 @@ from tests.cli.documents_for_cli import (
     ROWS,
     expected_pairs,
     lines,
-    make_encoder,
     right,
     sentence_vectors,
     side,
-    write_files,
 )
 from xling_jax.align.matching import align_documents
 from xling_jax.align.urls import match_urls
@@ -28,23 +26,6 @@ from xling_jax.cli.main import main
 from xling_jax.documents.debias import choose_rank
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.files.progress import counted
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return make_encoder(tmp_path_factory.mktemp("vocab") / "sentencepiece.model")
-
-
-@pytest.fixture
-def encoder(model, monkeypatch):
-    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: model)
-    return model
-
-
-@pytest.fixture
-def files(tmp_path):
-    write_files(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -61,22 +42,14 @@ def run(directory, *options, model="m", source="en.jsonl", target="de.jsonl", ou
     return main([*argv, *map(str, options)])
 
 
-@pytest.fixture
-def fails(capsys):
-    """Checks status and that the error is one line; returns the line."""
-
-    def fails(status, expected):
-        assert status == expected
-        error = capsys.readouterr().err
-        (line,) = [line for line in error.splitlines() if line.startswith("xling ")]
-        return line
-
-    return fails
-
-
 def read(path):
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     return [(float(score), source, target) for score, source, target in rows]
+
+
+def of(name, rows=ROWS):
+    """A field of the documents of each language."""
+    return [[row.get(name) for row in side(code, rows)] for code in FUNCTION_WORDS]
 
 
 def check_same(found, expected):
@@ -111,10 +84,16 @@ def test_the_rank_is_found_by_default(files, encoder, caplog):
 
 
 def test_most_documents_find_their_translation_and_the_log_tells(files, encoder, caplog):
+    before = {path.name for path in files.iterdir()}
     with caplog.at_level("INFO"):
         assert run(files, *RANK) == 0
+    scores = [pair[0] for pair in read(files / "out.tsv")]
     assert right(read(files / "out.tsv")) > 0.8 * NUM_DOCUMENTS
     assert "en.jsonl: 30 documents in en" in caplog.text
+    assert {path.name for path in files.iterdir()} == before | {"out.tsv"}
+    between = (scores[9] + scores[10]) / 2
+    assert run(files, *RANK, "--overwrite", "--threshold", between) == 0
+    assert [pair[0] for pair in read(files / "out.tsv")] == scores[:10]
 
 
 CONFIG = """
@@ -128,9 +107,8 @@ def get_config(arg=""):
 def test_a_config_gives_what_the_command_line_does_not(files, encoder, fails):
     (files / "lawdr.py").write_text(CONFIG)
     config = ("--config", files / "lawdr.py")
-    sites = [[row["site"] for row in side(code)] for code in FUNCTION_WORDS]
     assert run(files, *config, "--weighting", "kde") == 0
-    check_same(read(files / "out.tsv"), expected_pairs(encoder, k=3, domains=sites))
+    check_same(read(files / "out.tsv"), expected_pairs(encoder, k=3, domains=of("site")))
     assert run(files, *config, "--config.debias=3", "--domain", "", "--overwrite") == 0
     expected = expected_pairs(encoder, rank=3, weighting="none", k=3)
     check_same(read(files / "out.tsv"), expected)
@@ -144,8 +122,7 @@ def test_published_configs_are_taken(files, encoder, name):
     config = Path(__file__).parents[2] / "configs" / f"{name}.py:encoder=xlm"
     options = ("--config", config, "--config.debias=2", "--domain", "site")
     assert run(files, *options) == 0
-    sites = [[row["site"] for row in side(code)] for code in FUNCTION_WORDS]
-    check_same(read(files / "out.tsv"), expected_pairs(encoder, domains=sites))
+    check_same(read(files / "out.tsv"), expected_pairs(encoder, domains=of("site")))
 
 
 def test_ready_vectors_in_place_of_a_model(files, encoder, ready, monkeypatch):
@@ -154,42 +131,22 @@ def test_ready_vectors_in_place_of_a_model(files, encoder, ready, monkeypatch):
     check_same(read(files / "out.tsv"), expected_pairs(encoder))
 
 
-def test_documents_from_a_pipe(files, encoder):
-    assert run(files, *RANK) == 0
-    expected = read(files / "out.tsv")
-    pipe = files / "pipe.jsonl"
-    os.mkfifo(pipe)
-    content = (files / "en.jsonl").read_bytes()
-    writer = threading.Thread(target=lambda: pipe.write_bytes(content), daemon=True)
-    writer.start()
-    assert run(files, *RANK, "--overwrite", source="pipe.jsonl") == 0
-    assert read(files / "out.tsv") == expected
-
-
-def test_one_file_of_two_languages_and_stdin(files, encoder, monkeypatch):
+def test_one_file_of_two_languages_a_pipe_stdin_and_stdout(files, encoder, monkeypatch):
     languages = ("--languages", "en,de")
     assert run(files, *RANK, *languages, source="all.jsonl.gz", target="all.jsonl.gz") == 0
     check_same(read(files / "out.tsv"), expected_pairs(encoder))
-    stdin = io.TextIOWrapper(io.BytesIO((files / "en.jsonl").read_bytes()))
-    monkeypatch.setattr("sys.stdin", stdin)
-    argv = ["align", "--model", "m", "--source", "-", "--target", str(files / "de.jsonl"), *RANK]
-    assert main([*argv, "--output", str(files / "piped.tsv")]) == 0
-    assert (files / "piped.tsv").read_text() == (files / "out.tsv").read_text()
-
-
-def test_stdout(files, encoder, monkeypatch):
-    assert run(files, *RANK) == 0
+    content, expected = (files / "en.jsonl").read_bytes(), (files / "out.tsv").read_text()
+    pipe = files / "pipe.jsonl"
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_bytes, args=(content,), daemon=True).start()
+    assert run(files, *RANK, "--overwrite", source="pipe.jsonl") == 0
+    assert (files / "out.tsv").read_text() == expected
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
     stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", stdout)
-    sides = ["--source", str(files / "en.jsonl"), "--target", str(files / "de.jsonl")]
-    assert main(["align", "--model", "m", *sides, *RANK, "--output", "-"]) == 0
-    assert stdout.buffer.getvalue().decode() == (files / "out.tsv").read_text()
-
-
-def test_nothing_is_left_beside_the_output(files, encoder):
-    before = {path.name for path in files.iterdir()}
-    assert run(files, *RANK) == 0
-    assert {path.name for path in files.iterdir()} == before | {"out.tsv"}
+    argv = ["align", "--model", "m", "--source", "-", "--target", str(files / "de.jsonl"), *RANK]
+    assert main([*argv, "--output", "-"]) == 0
+    assert stdout.buffer.getvalue().decode() == expected
 
 
 def test_candidates_stay_within_a_domain_and_urls_come_first(files, encoder, caplog):
@@ -198,10 +155,8 @@ def test_candidates_stay_within_a_domain_and_urls_come_first(files, encoder, cap
     found = read(files / "out.tsv")
     site = {row["id"]: row["site"] for row in ROWS}
     assert all(site[source] == site[target] for _, source, target in found)
-    urls = [[row.get("url") for row in side(code)] for code in FUNCTION_WORDS]
-    accepted = match_urls(*urls, "en", "de")
-    sites = [[row["site"] for row in side(code)] for code in FUNCTION_WORDS]
-    check_same(found, expected_pairs(encoder, domains=sites, accepted=accepted))
+    accepted = match_urls(*of("url"), "en", "de")
+    check_same(found, expected_pairs(encoder, domains=of("site"), accepted=accepted))
     assert {found[0][1:], found[1][1:]} == {("en4", "de4"), ("en8", "de8")}
     assert found[0][0] == np.inf and "2 pairs by their URLs" in caplog.text
 
@@ -236,20 +191,18 @@ def test_a_side_without_any_text_gives_an_empty_file(files, encoder, text):
     assert (files / "out.tsv").read_text() == ""
 
 
-def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(files, encoder, caplog):
+def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(
+    files, encoder, caplog, fails
+):
     for code in FUNCTION_WORDS:
         (files / f"{code}.jsonl").write_text(lines(side(code)[:1]))
     assert run(files) == 0
     assert len(read(files / "out.tsv")) == 1
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert line.startswith("no debiasing: ") and "at least 50 sentences" in line
-
-
-@pytest.mark.parametrize("rank", ["64", "8"])
-def test_a_given_rank_is_not_left_out_for_want_of_text(rank, files, encoder, fails):
-    for code in FUNCTION_WORDS:
-        (files / f"{code}.jsonl").write_text(lines(side(code)[:1]))
-    assert f"rank={rank} must be at least 1 and below" in fails(run(files, "--debias", rank), 1)
+    (files / "out.tsv").unlink()
+    for rank in ("64", "8"):  # a given one is not left out
+        assert f"rank={rank} must be at least 1 and below" in fails(run(files, "--debias", rank), 1)
     assert not (files / "out.tsv").exists()
 
 
@@ -274,7 +227,7 @@ def test_fitted_to_one_batch_and_used_on_another(files, encoder, weighting, fail
             sentence_vectors(encoder, code, batches[0])[0]
         )
         documents.append(lawdr.transform(*sentence_vectors(encoder, code, batches[1])))
-    ids = [[row["id"] for row in side(code, batches[1])] for code in FUNCTION_WORDS]
+    ids = of("id", batches[1])
     pairs = [(score, ids[0][i], ids[1][j]) for score, i, j in align_documents(*documents)]
     check_same(read(files / "out.tsv"), pairs)
     swapped = {"source": second["target"], "target": second["source"]}
@@ -291,14 +244,6 @@ def test_fitted_to_one_batch_and_used_on_another(files, encoder, weighting, fail
     assert "fitted to en and de; found documents in en and nl" in fails(run(files, *load), 2)
     saved.write_bytes(b"nothing")
     assert "not a file of xling align --save-debias" in fails(run(files, *load), 1)
-
-
-def test_a_threshold(files, encoder):
-    assert run(files, *RANK) == 0
-    scores = [pair[0] for pair in read(files / "out.tsv")]
-    between = (scores[9] + scores[10]) / 2
-    assert run(files, *RANK, "--overwrite", "--threshold", between) == 0
-    assert [pair[0] for pair in read(files / "out.tsv")] == scores[:10]
 
 
 @pytest.mark.parametrize(
@@ -355,11 +300,11 @@ def test_broken_documents_are_named_before_any_work(files, fails, monkeypatch):
     ],
 )
 def test_documents_that_change_before_they_are_encoded_are_named(
-    files, model, fails, monkeypatch, change
+    files, document_encoder, fails, monkeypatch, change
 ):
     def load(path, dtype=None):
         (files / "en.jsonl").write_text(lines(change(side("en"))))
-        return model
+        return document_encoder
 
     monkeypatch.setattr(xling_jax, "load", load)
     line = fails(run(files), 1)

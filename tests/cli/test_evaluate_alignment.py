@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-import xling_jax
 from tests.cli.documents_for_cli import (
     FUNCTION_WORDS,
     NUM_DOCUMENTS,
@@ -13,45 +12,13 @@ from tests.cli.documents_for_cli import (
     ROWS,
     expected_pairs,
     lines,
-    make_encoder,
     right,
     sentence_vectors,
     side,
-    write_files,
 )
 from xling_jax.align.urls import match_urls
 from xling_jax.cli.main import main
 from xling_jax.eval.alignment import CELLS
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return make_encoder(tmp_path_factory.mktemp("vocab") / "sentencepiece.model")
-
-
-@pytest.fixture
-def encoder(model, monkeypatch):
-    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: model)
-    return model
-
-
-@pytest.fixture
-def files(tmp_path):
-    write_files(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def fails(capsys):
-    """Checks status and that the error is one line; returns the line."""
-
-    def fails(status, expected):
-        assert status == expected
-        error = capsys.readouterr().err
-        (line,) = [line for line in error.splitlines() if line.startswith("xling ")]
-        return line
-
-    return fails
 
 
 def evaluate(files, *options, data=("all.jsonl.gz",), output="results"):

@@ -100,21 +100,6 @@ def ready(directory, suffix="npy"):
     )
 
 
-@pytest.fixture
-def fails(capsys):
-    """Checks status and that the error is one line; returns the line."""
-
-    def fails(status, expected):
-        assert status == expected
-        (line,) = [
-            line for line in capsys.readouterr().err.splitlines() if line.startswith("xling ")
-        ]
-        assert line.startswith("xling mine: error: ")
-        return line
-
-    return fails
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -340,19 +325,15 @@ def test_given_pairs_are_scored_in_their_order(files, given, encoded, with_model
     np.testing.assert_allclose([pair[0] for pair in found], expected, atol=2e-6)
 
 
-def test_given_pairs_alone_are_their_own_neighborhoods(files, given, encoded):
-    assert mine(files, "--pairs", given, source=None, target=None) == 0
-    source, target = ([*dict.fromkeys(column)] for column in zip(*GIVEN))
-    expected = scores_of_given(GIVEN, source, target)
-    found = read(files / "out.tsv")
-    np.testing.assert_allclose([pair[0] for pair in found], expected, atol=2e-6)
-
-
-def test_texts_of_given_pairs_that_are_in_neither_text_are_embedded(files, given, encoded):
+def test_given_pairs_alone_or_in_neither_text_add_to_the_neighborhoods(files, given, encoded):
     (files / "b.de").write_text("deu rain\ndeu hail\n")
-    assert mine(files, "--pairs", given) == 0
-    expected = scores_of_given(GIVEN, SOURCE, ["deu rain", "deu hail", "deu fog", "deu dew"])
-    np.testing.assert_allclose([p[0] for p in read(files / "out.tsv")], expected, atol=2e-6)
+    for sides, *texts in (
+        ({"source": None, "target": None}, *([*dict.fromkeys(side)] for side in zip(*GIVEN))),
+        ({}, SOURCE, ["deu rain", "deu hail", "deu fog", "deu dew"]),
+    ):
+        assert mine(files, "--pairs", given, "--overwrite", **sides) == 0
+        expected = scores_of_given(GIVEN, *texts)
+        np.testing.assert_allclose([p[0] for p in read(files / "out.tsv")], expected, atol=2e-6)
 
 
 def test_given_pairs_with_a_blank_or_broken_side_score_minus_infinity(files, encoded):
@@ -456,12 +437,22 @@ def test_a_workdir_knows_what_quantized_vectors_mean(files):
         ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),
         (("--top", 0), {}, "--top=0 must be positive"),
         (("--max-words", "0"), {}, "--max-words=0 must be positive"),
+        ("ready", {}, "there is nothing to embed"),
+        ("ready", {"model": None, "extra": ("--dim", 0)}, "--dim 0: must be positive"),
+        (
+            "ready",
+            {"model": None, "extra": ("--precision", 0.9)},
+            "--precision 0.9: needs --model, a calibrated one; or use --top or --threshold",
+        ),
     ],
 )
 def test_wrong_use_is_refused_before_any_work(
     files, fails, monkeypatch, options, settings, message
 ):
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
+    settings = dict(settings)
+    if options == "ready":
+        options = ready(files) + settings.pop("extra", ())
     assert message in fails(mine(files, *options, **settings), 2)
     assert not (files / "out.tsv").exists()
 
@@ -471,10 +462,6 @@ def test_precision_without_a_calibrated_model_is_refused(files, encoded, fails):
     assert "--precision 0.9: m: not calibrated; run xling calibrate --model m --data FILE" in line
     with pytest.raises(OptionError, match="m: not calibrated for 3 dimensions; write a model"):
         mine_cut.Cut(precision=0.9).calibration(None, "ratio", 4, "max", "m", truncate_dim=3)
-    line = fails(mine(files, "--dim", 0, *ready(files, "bin"), model=None), 2)
-    assert "--dim 0: must be positive" in line
-    line = fails(mine(files, "--precision", 0.9, *ready(files), model=None), 2)
-    assert "--precision 0.9: needs --model, a calibrated one; or use --top or --threshold" in line
     assert not encoded and not (files / "out.tsv").exists()
 
 
@@ -549,48 +536,35 @@ def test_thresholds_of_precisions_are_logged(caplog):
     ]
 
 
-def test_ready_vectors_of_both_sides_leave_no_work_to_a_model(files, fails):
-    assert "there is nothing to embed" in fails(mine(files, *ready(files)), 2)
+_ROW_5 = np.where(np.arange(len(SOURCE))[:, None] == 5, np.nan, np.ones(DIM))
 
 
-def test_vectors_that_are_not_finite_are_named_by_file_and_row(files, fails):
-    vectors = np.load(files / "a.en.npy")
-    vectors[5, 2] = np.nan
-    np.save(files / "a.en.npy", vectors)
-    line = fails(mine(files, *ready(files), model=None), 1)
-    assert f"{files / 'a.en.npy'}[5] must be finite" in line
+@pytest.mark.parametrize(
+    ("name", "shape", "both", "words"),
+    [
+        ("a.en.npy", _ROW_5, True, ["a.en.npy[5] must be finite"]),
+        ("b.de.npy", (len(TARGET), DIM + 1), True, ["a.en.npy and", "the same dim; got 6 and 7"]),
+        ("a.en.npy", (len(SOURCE), DIM + 1), False, ["a.en.npy", "6 dimensions; found 7"]),
+        ("a.en.npy", (5, DIM), True, ["a.en.npy", "8 lines", "found 5"]),
+    ],
+)
+def test_vectors_that_do_not_fit_are_named(files, encoded, fails, name, shape, both, words):
+    values = np.ones(shape) if isinstance(shape, tuple) else shape
+    np.save(files / name, values.astype(np.float32))
+    options = ready(files) if both else ready(files)[:2]
+    line = fails(mine(files, *options, model=None if both else "m"), 1)
+    assert all(word in line for word in words), line
     assert not (files / "out.tsv").exists()
 
 
-def test_sides_of_different_sizes_are_named(files, fails):
-    np.save(files / "b.de.npy", np.ones((len(TARGET), DIM + 1), np.float32))
-    line = fails(mine(files, *ready(files), model=None), 1)
-    assert "a.en.npy and" in line and "b.de.npy must have the same dim; got 6 and 7" in line
-
-
-def test_vectors_that_do_not_fit_the_model_are_named(files, encoded, fails):
-    np.save(files / "a.en.npy", np.ones((len(SOURCE), DIM + 1), np.float32))
-    line = fails(mine(files, "--source-embeddings", files / "a.en.npy"), 1)
-    assert "a.en.npy" in line and "6 dimensions; found 7" in line
-
-
-def test_rows_that_disagree_with_the_text_are_counted(files, fails):
-    np.save(files / "a.en.npy", np.ones((5, DIM), np.float32))
-    line = fails(mine(files, *ready(files), model=None), 1)
-    assert "a.en.npy" in line and "8 lines" in line and "found 5" in line
-
-
-def test_a_pair_without_two_columns_is_named(files, encoded, fails):
-    (files / "given.tsv").write_text("en sun\tdeu fog\nen sun\n")
-    line = fails(mine(files, "--pairs", files / "given.tsv"), 1)
-    assert "given.tsv:2: a pair must be source<TAB>target; found 1" in line
-
-
-def test_a_pair_without_a_vector_is_named(files, given, fails):
+def test_pairs_that_cannot_be_scored_are_named(files, given, encoded, fails):
     (files / "b.de").write_text("deu rain\n")
     np.save(files / "b.de.npy", vector("deu rain")[None].astype(np.float32))
     line = fails(mine(files, "--pairs", given, *ready(files), model=None), 1)
     assert "given.tsv:1: the text is not a line of" in line and "b.de.npy" in line
+    given.write_text("en sun\tdeu fog\nen sun\n")
+    line = fails(mine(files, "--pairs", given), 1)
+    assert "given.tsv:2: a pair must be source<TAB>target; found 1" in line
 
 
 @pytest.mark.parametrize(
