@@ -136,19 +136,12 @@ def read_sides(
     pairs_path: str | None,
     filters: Filters | None,
 ) -> list[Side]:
-    """Reads source and target, and adds the texts of given pairs.
+    """Reads source and target files ("-" is stdin), and adds the texts of given pairs.
 
-    Args:
-        paths: files of each side, maybe compressed, "-" for stdin; none takes the column of
-            `pairs`.
-        vectors: paths of their precomputed vectors, if any.
-        pairs: from `read_pairs`.
-        pairs_path: the file of the pairs, for messages.
-        filters: of the texts; those of given pairs are not filtered here.
+    A side without files is its column of `pairs`. Filters apply to the files alone.
 
     Raises:
         ValueError: as `Side.add`.
-        OSError: if a file cannot be read.
     """
     sides = []
     for column, (files, given) in enumerate(zip(paths, vectors, strict=True)):
@@ -211,16 +204,9 @@ def score_columns(
 def write_pairs(
     path: str, pairs: MinedPairs, source: Sequence[Line], target: Sequence[Line]
 ) -> int:
-    """Writes lines `score<TAB>source<TAB>target`; the file appears whole or not at all.
+    """Writes lines `score<TAB>source<TAB>target` and returns how many; "-" is stdout.
 
-    Args:
-        path: the file, replaced if it exists; "-" for stdout.
-        pairs: indices into `source` and `target`, in the order to write.
-        source: texts; tabs in them become spaces, broken lines become empty.
-        target: likewise.
-
-    Returns:
-        The number of lines.
+    Tabs in texts become spaces, broken lines become empty. A file appears whole or not at all.
     """
     with open_output(path) as file:
         for score, i, j in pairs:

@@ -93,11 +93,7 @@ class Filters:
 
 
 class TextFilter:
-    """Says why a text is not mined.
-
-    Args:
-        filters: the rules.
-        language: of the texts; None for any.
+    """Says why a text of a language (None for any) is not mined.
 
     Raises:
         OptionError, ImportError: as `Filters.of_side`.

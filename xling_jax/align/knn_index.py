@@ -53,12 +53,9 @@ class IndexSpec:
 
     @classmethod
     def parse(cls, text: str, rows: int, dim: int) -> IndexSpec:
-        """Reads "NAME", "NAME:PARAMETERS", "FACTORY" or "FACTORY:PARAMETERS".
+        """Reads `FACTORY[:PARAMETERS]`; a key of `NAMES` brings default parameters.
 
-        Args:
-            text: with a key of `NAMES`, whose parameters are defaults, or a factory string.
-            rows: that the index will hold, which decide on the number of centroids.
-            dim: of the vectors.
+        The rows that the index will hold decide on the number of centroids.
         """
         name, _, parameters = text.partition(":")
         if name not in NAMES:
@@ -72,14 +69,7 @@ class IndexSpec:
 
 
 def import_faiss(purpose: str) -> Any:
-    """Returns faiss.
-
-    Args:
-        purpose: what needs it, for the error.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """Returns faiss; an ImportError says what needs it, the `purpose`."""
     # It logs, at level INFO and with tracebacks, which builds of itself it does not find.
     logging.getLogger("faiss.loader").setLevel(logging.WARNING)
     return import_extra("faiss", "faiss", purpose)
@@ -114,11 +104,7 @@ def _is_small(index: str, *sides: AnyRows) -> bool:
 class _Searcher:
     """A trained index without rows, to be filled with either side.
 
-    Args:
-        x, y: both sides; a sample of both is what the index learns from.
-        index: see `IndexSpec.parse`.
-        memory_mb: bound on the memory besides the index.
-        report: see `knn.top_k`.
+    It learns from a sample of both; `memory_mb` bounds the memory besides the index.
     """
 
     def __init__(

@@ -375,18 +375,10 @@ def score_pairs(
 
 
 def one_to_one(pairs: MinedPairs, num_source: int, num_target: int) -> MinedPairs:
-    """Keeps the best pairs such that no row occurs twice.
+    """Keeps the best pairs such that no row occurs twice, best first.
 
     Greedy: from the best score down, a pair is kept if neither of its rows is in a pair already
     kept. Equal scores are taken in the given order.
-
-    Args:
-        pairs: in any order; a pair may occur more than once.
-        num_source: rows of the source side.
-        num_target: rows of the target side.
-
-    Returns:
-        The pairs kept, best first.
     """
     order = np.argsort(-pairs.scores, kind="stable")
     free_source, free_target = np.ones(num_source, bool), np.ones(num_target, bool)

@@ -87,13 +87,9 @@ class ScoreCurve:
         return np.where(np.isfinite(scores), np.clip(lowest, -_MAX_LOG_ODDS, _MAX_LOG_ODDS), scores)
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """How likely each of the pairs is a translation, given all of their scores.
+        """How likely each pair is a translation, [pairs] float64, given the scores of all of a run.
 
-        Args:
-            scores: [pairs], those of one run of mining; minus infinity is never a translation.
-
-        Returns:
-            [pairs] float64.
+        Minus infinity is never a translation.
         """
         odds = np.exp(self.log_odds(scores))
         share = _share(odds)

@@ -91,14 +91,9 @@ AnyRows = np.ndarray | UnitRows | QuantizedRows | JoinedRows
 def as_embeddings(array: AnyRows, name: str, dim: int | None = None) -> AnyRows:
     """Checks shape and type of embeddings [n, dim] without reading or copying values.
 
-    Args:
-        array: of any real number type; may be memory-mapped.
-        name: of the array, for errors.
-        dim: required embedding size; None for any.
-
     Raises:
-        ValueError: if it is not two-dimensional, has another or no width, or holds no real numbers;
-            or holds int8 or uint8, whose meaning only `QuantizedRows` know.
+        ValueError: if it is not two-dimensional, has no width or another than `dim`, holds no real
+            numbers, or int8 or uint8, whose meaning only `QuantizedRows` know.
     """
     if not isinstance(array, (UnitRows, *_VIRTUAL)):
         array = np.asanyarray(array)

@@ -61,10 +61,7 @@ def stage_vectors(
         made_from: what determines the vectors, as JSON.
         encode: yields the unit vectors from a row on, in chunks that end where a run from that row
             would end them too.
-        shape: (texts, dim).
-
-    Returns:
-        [texts, dim] float32, mapped from the file.
+        shape: of the [texts, dim] float32 that are returned, mapped from the file.
 
     Raises:
         OSError: if writing fails, as on a full disk; what is complete stays.
@@ -109,25 +106,13 @@ def stage_candidates(
 ) -> Candidates:
     """Finds the k nearest rows by cosine both ways, or what an earlier process has left to find.
 
-    Source texts are searched in spans. Neighbors of source texts are final with their span; those
-    of target texts are merged with what earlier spans found, the same whatever the spans are.
-
-    Args:
-        directory: of the stages.
-        made_from: what determines the neighbors, as JSON.
-        source: see `mining.find_candidates`; rows are read span by span.
-        target: likewise.
-        k: number of neighbors.
-        rows: of the source that are searched.
-        report: see `knn.top_k`.
-        **search: likewise.
-
-    Returns:
-        As `mining.find_candidates`; nothing is written if a side is empty.
+    Source texts, those of `rows`, are searched in spans. Neighbors of source texts are final with
+    their span; those of target texts are merged with what earlier spans found, the same whatever
+    the spans are. `made_from` is what determines the neighbors, as JSON; other arguments and errors
+    as `mining.find_candidates`.
 
     Raises:
-        ValueError: if shapes disagree or a value is not finite.
-        OSError: if writing fails; what is complete stays.
+        OSError: if writing fails; what is complete stays. Nothing is written if a side is empty.
     """
     source, target = _unit_rows(source, "source"), _unit_rows(target, "target")
     if rows != slice(None):
@@ -155,24 +140,16 @@ def stage_candidates(
 def write_part(
     path: str | os.PathLike[str], found: Candidates, made_from: Mapping[str, Any]
 ) -> None:
-    """Writes the neighbors of a share; the file appears whole or not at all.
+    """Writes the neighbors of a share of the source texts, whole or not at all.
 
-    Args:
-        path: of the file.
-        found: neighbors of the source texts of the share and, among these, of all target texts.
-        made_from: what determines the neighbors of all shares, as JSON.
+    `made_from` is what determines the neighbors of all shares, as JSON.
     """
     with whole_file(path) as file:
         np.savez(file, made_from=fingerprint(made_from), **dataclasses.asdict(found))
 
 
 def join_parts(paths: Sequence[str], made_from: Mapping[str, Any], k: int) -> Candidates:
-    """Joins the neighbors of all shares: those that one search finds.
-
-    Args:
-        paths: files of `write_part`, in the order of the shares.
-        made_from: as given to `write_part`.
-        k: number of neighbors.
+    """Joins files of `write_part`, in the order of the shares: the neighbors that one search finds.
 
     Raises:
         ValueError: if a file is not a part, or was made from something else.

@@ -186,13 +186,7 @@ def write_jsonl(
 def write_tmx(
     file: TextIO, translations: Iterable[Translation], languages: tuple[str, str]
 ) -> None:
-    """A translation memory (TMX 1.4b); each unit has its cost, and the ids of its documents.
-
-    Args:
-        file: open text file, to be UTF-8.
-        translations: written as they come.
-        languages: of source and target.
-    """
+    """A translation memory (TMX 1.4b); each unit has its cost, and the ids of its documents."""
     created = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     source, target = (quoteattr(code.replace("_", "-")) for code in languages)
     file.write(

@@ -67,15 +67,7 @@ def add_sides(
     required: bool = False,
     many: bool = False,
 ) -> None:
-    """Adds `--model`, its options, the two sides and their vectors.
-
-    Args:
-        parser: to add to.
-        text: help of a side.
-        vectors: help of its vectors.
-        required: whether the sides are.
-        many: whether a side may be several files.
-    """
+    """Adds `--model`, its options, the two sides, `many` files each or one, and their vectors."""
     parser.add_argument("--model", help=MODEL_HELP)
     add_vector_options(parser)
     several = {"nargs": "+", "action": "extend", "default": []} if many else {}
@@ -91,13 +83,9 @@ def check_sides(
     outputs: Sequence[str] = ("output",),
     folders: Sequence[str] = (),
 ) -> None:
-    """Checks the arguments of `add_sides`.
+    """Checks the arguments of `add_sides`, and those called `inputs` and `outputs` besides.
 
-    Args:
-        args: parsed.
-        inputs: names of further input arguments.
-        outputs: names of arguments that are files to write.
-        folders: names of arguments that may be directories.
+    Of the inputs, `folders` may be directories.
 
     Raises:
         OptionError: naming the argument.
@@ -165,13 +153,8 @@ def check_output(
 ) -> None:
     """Checks the file of an argument that is written; - is stdout, None none.
 
-    Args:
-        args: parsed.
-        name: of the argument.
-        others: names of arguments whose files it must not replace.
-
     Raises:
-        OptionError: if it cannot be written, or is one of the others.
+        OptionError: if it cannot be written, or is a file of the arguments called `others`.
     """
     path = getattr(args, name)
     if path in (None, "-"):
@@ -240,11 +223,7 @@ def check_vector_options(args: argparse.Namespace) -> None:
 
 
 def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None) -> "Encoder":
-    """Loads the encoder of a command.
-
-    Args:
-        path: model directory, workdir, or name of a packaged encoder.
-        args: with those of `add_vector_options`.
+    """Loads the encoder of a command with the arguments of `add_vector_options`.
 
     Raises:
         OptionError: if there is no such model, it cannot compute in `--dtype`, or its vectors have

@@ -84,14 +84,9 @@ def encode_side(
     directory: Path,
     mode: str = "sentences",
 ) -> np.ndarray:
-    """Encodes a side into an unnamed file, [n, dim] float32 mapped from it.
+    """Encodes a side into an unnamed file in `directory`, [n, dim] float32 mapped from it.
 
-    Args:
-        encoder: of its sentences.
-        side: its lengths become numbers of what is encoded at once.
-        documents: the sentences of each document that has some.
-        directory: for the file.
-        mode: what is encoded at once, one of `encode.documents.MODES`.
+    `mode` is what is encoded at once, whose numbers the lengths of the side become.
     """
     total = sum(side.lengths)
     vectors, lengths = encode_documents_mapped(

@@ -113,17 +113,8 @@ class Cut:
         """Keeps pairs, in their order, and logs what is kept and why.
 
         Precision is estimated from the scores of all pairs; --top counts those that pass the
-        filters.
-
-        Args:
-            pairs: all that were found, or given ones, some with a score of minus infinity.
-            filters: of pairs.
-            calibration: what the scores mean; None if that is unknown.
-            source: texts of their rows.
-            target: likewise.
-            unusable: [pairs] bool, which of given pairs have a blank or broken side; their texts
-                are filtered here. None if the pairs were mined.
-            unit: of the scores, "margin" or "cosine".
+        filters. `unusable` are the given pairs with a blank or broken side, [pairs] bool; the texts
+        of given pairs are filtered here. None if the pairs were mined.
         """
         order = np.argsort(-pairs.scores, kind="stable")
         ranked = pairs.take(order[pairs.scores[order] > -np.inf])

@@ -39,13 +39,9 @@ def add_options(parser: argparse.ArgumentParser, target: type) -> None:
 def options_from(
     args: argparse.Namespace, target: type, config: Mapping[str, Any] | None = None
 ) -> Any:
-    """Builds a dataclass from parsed arguments.
+    """Builds a dataclass from the arguments of a parser that `add_options` has filled.
 
-    Args:
-        args: of a parser that `add_options` has filled.
-        target: the dataclass.
-        config: option -> value where the command line gives none; keys that are not options of
-            the target are left alone.
+    Where the command line gives no value, that of `config` counts; other keys are left alone there.
 
     Raises:
         OptionError: if a value is out of range or a file does not exist.

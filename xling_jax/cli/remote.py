@@ -20,10 +20,8 @@ _CHANGE_MODELS = ("calibrate",)
 def local_arguments(args: argparse.Namespace) -> Iterator[None]:
     """Gives a command paths on this machine for the URLs among its arguments, during a block.
 
-    Outputs are copied to their URLs when the block ends without an error.
-
-    Args:
-        args: of any command; changed. Gets `is_remote`, True if an output is at a URL.
+    Outputs are copied to their URLs when the block ends without an error. `args` gets `is_remote`,
+    True if an output is at a URL.
 
     Raises:
         OptionError: if an input is missing, an output exists, or a protocol is not supported.

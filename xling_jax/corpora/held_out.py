@@ -48,12 +48,7 @@ class HeldOutText:
 def find_held_out(
     preparation: Preparation, hash_file: Callable[[str], str], local: Callable[[str], str]
 ) -> list[HeldOutText]:
-    """Text that no training row may repeat.
-
-    Args:
-        preparation: what to make and how.
-        hash_file: gives the fingerprint of a file.
-        local: as for `prepare`.
+    """Text that no training row may repeat; `hash_file` gives the fingerprint of a file.
 
     Raises:
         FileNotFoundError: if an option names what does not exist.
@@ -87,16 +82,9 @@ def held_out_difference(
     hash_file: Callable[[str], str],
     local: Callable[[str], str],
 ) -> str | None:
-    """Why data were prepared with other text held out than a preparation holds out; None if not.
+    """Why data of a `manifest.json` were prepared with other text held out; None if not.
 
-    Args:
-        manifest: content of `manifest.json`.
-        preparation: what to make now.
-        hash_file: as for `find_held_out`.
-        local: as for `prepare`.
-
-    Raises:
-        FileNotFoundError: as `find_held_out`.
+    Arguments and errors as `find_held_out`.
     """
     now = {text.key: text.name for text in find_held_out(preparation, hash_file, local)}
     before = manifest.get("held_out", {})
@@ -117,10 +105,6 @@ def held_out_difference(
 
 def held_out_files(paths: Iterable[str], option: str = "data.exclude") -> list[str]:
     """The files of an option, sorted: paths, globs, or directories with all files below them.
-
-    Args:
-        paths: values of the option.
-        option: its name, for errors.
 
     Raises:
         FileNotFoundError: if one matches nothing: its text would silently not be held out.

@@ -150,15 +150,9 @@ class PairChunk(NamedTuple):
 def write_pair_text(
     chunks: Iterable[Mapping[str, PairChunk]], directory: Path, counter: "RowCounter"
 ) -> dict[str, Any]:
-    """Writes the cleaned text of one corpus.
+    """Writes the chunks of a corpus to an empty directory; returns the record of the stage.
 
-    Args:
-        chunks: of `ChunkCleaner`, in the order of the corpus.
-        directory: where to write, empty.
-        counter: has counted the rows once the chunks are used up.
-
-    Returns:
-        The record of the stage.
+    The `counter` has counted the rows once the chunks are used up.
 
     Raises:
         ValueError: if nothing is left, with the reasons and their counts.

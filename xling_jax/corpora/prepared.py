@@ -36,12 +36,8 @@ def load_prepared(
 ) -> PreparedData:
     """Returns what `prepare` finished in a workdir.
 
-    Args:
-        workdir: directory of the run.
-        preparation: what it should be, if that is to be checked.
-
     Raises:
-        ValueError: if there is no finished data, or it was prepared otherwise.
+        ValueError: if there is no finished data, or it was made with another `preparation`.
     """
     directory = Path(workdir) / "data"
     manifest, counts = (read_json(directory / f"{n}.json") for n in ("manifest", "counts"))

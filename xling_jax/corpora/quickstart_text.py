@@ -92,9 +92,7 @@ class FetchError(ValueError):
 def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
     """Downloads the wheels of a requirements file that are not in `directory` yet.
 
-    Args:
-        requirements: file of lines `NAME==VERSION --hash=sha256:HEX`, comments and blank lines.
-        directory: where wheels are kept; made if missing.
+    Lines of the file are `NAME==VERSION --hash=sha256:HEX`, comments or blank.
 
     Returns:
         Paths of all wheels of the file, sorted; `directory` then holds no others.
@@ -158,7 +156,7 @@ def _pip_download(requirements: Path, directory: Path) -> None:
 
 
 def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
-    """Writes the held-out evaluation files and the emoji corpus.
+    """Writes the held-out evaluation files and the emoji corpus, in place of an earlier call's.
 
     Retrieval takes messages that all five languages have, of 3 words or more in English and at most
     40 in each language, distinct in every language and nowhere left untranslated. Classification
@@ -168,10 +166,6 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
 
     Choice: messages that name a product are left out, against masking the name, because a mask
     would itself show which product talks about itself most.
-
-    Args:
-        wheels: directory of the wheels (`fetch_wheels`).
-        directory: where the files go; files of an earlier call are replaced.
 
     Raises:
         ValueError: if there are too few messages for the promised sizes.
@@ -196,14 +190,10 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
 
 
 def write_sentences(sentences: str | Path, directory: str | Path) -> QuickstartText:
-    """Writes evaluation files as `write_text`, from the sentences of the package.
+    """Writes evaluation files as `write_text`, from a TSV of topic and text in each language.
 
     Classification asks for the topic of a sentence; the English words of the file are its training
     text. There are no corpora.
-
-    Args:
-        sentences: TSV of topic and text in each language; words have English text only.
-        directory: where the files go; files of an earlier call are replaced.
     """
     header, *rows = (line.rstrip("\n").split("\t") for line in iterate_lines(sentences))
     languages = header[1:]

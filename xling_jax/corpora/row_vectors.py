@@ -43,14 +43,9 @@ class RowEncoder(Protocol):
 
 
 class RowVectors:
-    """Reads the vectors of one side of a pair.
+    """Reads the vectors of one side of a pair, of the number of `rows` in the token shards.
 
-    Args:
-        directory: that of the token shards of all pairs.
-        pair: name of the pair.
-        language: of the side.
-        rows: number of rows in the token shards.
-        width: size of the vectors that are asked for; narrower ones get zeros at their end.
+    Vectors narrower than `width` get zeros at their end.
 
     Raises:
         ValueError: if they are missing, damaged or wider.
@@ -94,7 +89,7 @@ def write_row_vectors(
         width: largest size of the stored vectors.
         writer: of the shards, which says which rows these hold.
         sample: gives texts to find the axes on.
-        progress: wraps an iterable to show its progress; as `files.progress.track`.
+        progress: as `files.progress.track`.
 
     Returns:
         The fingerprint of the vectors.

@@ -39,10 +39,7 @@ _logger = logging.getLogger(__name__)
 def prepared_vocab(workdir: str | os.PathLike[str], *, lowercase: bool, moses: bool) -> Vocabulary:
     """Returns the vocabulary of a workdir.
 
-    Args:
-        workdir: directory of the run.
-        lowercase: of its config, for a SentencePiece model; others record their own options.
-        moses: likewise.
+    `lowercase` and `moses` are for a SentencePiece model; others record their own options.
 
     Raises:
         ValueError: if a file is missing or broken.
@@ -79,14 +76,9 @@ def make_vocab(
     given: Vocabulary | None,
     sentences: Callable[[], Iterable[str]],
 ) -> Vocabulary:
-    """Returns the finished vocabulary of a workdir, or makes it.
+    """Returns the finished vocabulary of a workdir, or makes it from the corpora of `text_keys`.
 
-    Args:
-        preparation: what to make and how.
-        workdir: directory of the run.
-        text_keys: of the corpora that it is trained on.
-        given: see `given_vocab`.
-        sentences: gives those to train on; called only when needed.
+    `given` is from `given_vocab`; `sentences` gives those to train on, called only when needed.
 
     Raises:
         ValueError: as `train_vocab`.
@@ -159,16 +151,9 @@ def sample_rows(
 def draw_rows(
     preparation: Preparation, totals: Mapping[str, int], sentences: int, pair: str
 ) -> np.ndarray:
-    """Draws rows of a pair for about so many sentences of all pairs, with the seed.
+    """Draws rows of a pair for about so many sentences of all pairs, with the seed; [rows] bool.
 
-    Args:
-        preparation: what to make and how.
-        totals: pair -> rows to train on.
-        sentences: twice the number of rows of all pairs.
-        pair: one of `totals`.
-
-    Returns:
-        [rows] bool.
+    `totals` are the rows to train on by pair; a row has two sentences.
     """
     exponent = preparation.vocab.sampling_exponent
     weights = {name: n**exponent for name, n in totals.items() if n}

@@ -42,11 +42,7 @@ class BeamRunner:
         return self.name.lower().removesuffix("runner") == "direct"
 
     def run(self, add_steps: Callable[["beam.Pipeline"], None], errors: str) -> None:
-        """Runs a pipeline to its end.
-
-        Args:
-            add_steps: adds the steps to a pipeline.
-            errors: directory where the steps keep their errors, see `keeping_error`.
+        """Runs a pipeline to its end; `errors` is where its steps keep theirs, see `keeping_error`.
 
         Raises:
             OSError: from reading or writing, or if the pipeline failed. Broken input is kept only.
@@ -125,11 +121,7 @@ def keeping_error(directory: str, name: str) -> Iterator[None]:
     """Keeps the error of a step in `DIRECTORY/NAME`, for the machine that started it to raise.
 
     Broken input is broken each time, so the pipeline goes on without this piece of work; after
-    other errors, which are raised here, the runner tries again.
-
-    Args:
-        directory: for errors of all steps.
-        name: the first of all names is what is raised.
+    other errors, which are raised here, the runner tries again. Of all, the first name is raised.
     """
     try:
         yield
