@@ -119,15 +119,9 @@ def _right_singular_vectors(statistics: GramStatistics, center: bool) -> tuple[n
 
 
 def principal_axes(statistics: GramStatistics, num_dims: int) -> np.ndarray:
-    """Returns the principal axes of vectors.
+    """Returns the principal axes of vectors, [dim, d] float64 with d as `num_axes` says.
 
-    Args:
-        statistics: of the vectors.
-        num_dims: number of axes, at least 1.
-
-    Returns:
-        [dim, d] float64, orthonormal columns, largest variance first; d as `num_axes` says. Axes of
-        zero variance are arbitrary.
+    Orthonormal columns, largest variance first; axes of zero variance are arbitrary.
     """
     gram = statistics.centered_gram
     num_dims = num_axes(num_dims, len(gram), statistics.count)

@@ -162,7 +162,7 @@ class TophatDensity:
         seed: int = 0,
         report: Report | None = None,
     ) -> TophatDensity:
-        """Fits axes and bandwidth, and counts the neighbors of every sentence.
+        """Fits axes and bandwidth, and counts the neighbors of every sentence, [n, dim].
 
         Choice: vectors that are equal up to rounding all get the same density. The number of axes
         is limited as in `debias.num_axes`.

@@ -134,10 +134,7 @@ def load_alignment_data(
 ) -> AlignmentData:
     """Reads one file in which documents of equal id are translations, as in WMT19.
 
-    Args:
-        path: JSON lines, maybe compressed.
-        languages: those to align, in order; None for all, in the order of the file.
-        **options: of `read_documents`.
+    Languages are in the order given, or else that of the file; options as of `read_documents`.
 
     Raises:
         ValueError, OSError: if a file is broken or cannot be read, a language is missing, or there
@@ -167,12 +164,8 @@ def load_document_pairs(
 ) -> AlignmentData:
     """Reads two collections and the gold pairs between them, as in WMT16.
 
-    Args:
-        source: JSON lines, maybe compressed.
-        target: likewise.
-        gold: lines `source id<TAB>target id`, see `read_gold`; names the data.
-        languages: of the two files; None if each holds one.
-        **options: of `read_documents`.
+    `gold` is a file of `read_gold`, which names the data; `languages` are None if each collection
+    holds one; options as of `read_documents`.
 
     Raises:
         ValueError, OSError: if a file is broken or cannot be read, or both languages are the same.
@@ -193,13 +186,7 @@ def load_document_pairs(
 def collect_documents(
     path: str | Path, *, keep_sentences: bool = True, name: str | None = None, **options: Any
 ) -> dict[str, Documents]:
-    """Reads a file of documents, by language in the order of the file.
-
-    Args:
-        path: JSON lines, maybe compressed.
-        keep_sentences: whether to keep the text.
-        name: of the file, for messages; None for its path.
-        **options: of `read_documents`.
+    """Reads a file of documents, by language in the order of the file; options of `read_documents`.
 
     Raises:
         ValueError, OSError: as `read_documents`, and if an id occurs twice in a language.
@@ -384,14 +371,10 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
 
 
 def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
-    """Reads pairs of ids as pairs of rows.
+    """Reads pairs of ids, lines `source id<TAB>target id`, maybe compressed, as pairs of rows.
 
-    Args:
-        path: lines `source id<TAB>target id`, maybe compressed. Swapped columns are accepted, line
-            by line: WMT16 puts French pages first in one file and English pages in another. Lines
-            that could be read either way are read as most of the others are.
-        source: documents of one side.
-        target: documents of the other.
+    Swapped columns are accepted, line by line: WMT16 puts French pages first in one file and
+    English pages in another. Lines that could be read either way are read as most others are.
 
     Raises:
         ValueError, OSError: if a line is not a pair of known ids (named), or there is none.
@@ -424,12 +407,9 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
 def read_pairs_of_ids(
     path: str | Path, source: Container[str], target: Container[str]
 ) -> list[tuple[str, str]]:
-    """Reads the pairs of documents that `xling align` writes.
+    """Reads the pairs of documents that `xling align` writes, as ids of both sides.
 
-    Args:
-        path: lines `score<TAB>source id<TAB>target id` or without the score, maybe compressed.
-        source: ids of one side.
-        target: ids of the other.
+    Lines are `score<TAB>source id<TAB>target id` or without the score, maybe compressed.
 
     Raises:
         ValueError: if a line is broken or names no document; says which line.

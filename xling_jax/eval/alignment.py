@@ -263,12 +263,10 @@ class AlignmentResult:
 
 
 def count_correct(pairs: Iterable[tuple[int, int]], gold: Gold) -> int:
-    """Counts the gold pairs found, by the rules of WMT16.
+    """Counts the gold pairs found among pairs of rows, best first, by the rules of WMT16.
 
-    Args:
-        pairs: rows of documents aligned, best first. Each document counts once: a pair with a
-            document of an earlier pair is ignored, as by the task's script.
-        gold: rows of the right pairs.
+    Each document counts once: a pair with a document of an earlier pair is ignored, as by the
+    task's script.
     """
     sources, targets = set(), set()
     num_correct = 0
@@ -363,10 +361,10 @@ def represent_documents(
     rank: int,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Makes document vectors of one language in several ways; shared work is done once.
+    """Makes document vectors of one language in each of the `REPRESENTATIONS` asked for.
 
-    The same as `Lawdr` with the settings of each. The sum of projected vectors is the projection
-    of their sum, so documents are debiased instead of sentences.
+    The same as `Lawdr` with the settings of each; shared work is done once. The sum of projected
+    vectors is the projection of their sum, so documents are debiased instead of sentences.
 
     Args:
         vectors: [n, dim] vectors of all sentences of the language; may be memory-mapped.
@@ -377,9 +375,6 @@ def represent_documents(
 
     Returns:
         [docs, dim] float32 for each; all-zero for documents without sentences.
-
-    Raises:
-        ValueError: if there are no sentences, the rank is too high, or a value is not finite.
     """
     statistics = debias.gram_matrix(vectors)
     components = None

@@ -57,20 +57,10 @@ def mine_known(
     k: int = mining.MARGIN_NEIGHBORS,
     seed: int = 0,
 ) -> Iterator[tuple[str, KnownPairs]]:
-    """Mines all pairs of languages of a data set, each from two shuffled texts.
+    """Mines all pairs of languages of a data set, each from two shuffled texts, by each margin.
 
-    Rows that repeat a text of an earlier row are left out: its translation would count as wrong.
-
-    Args:
-        encode: list of texts -> [n, dim].
-        data: translations.
-        share: of the sentences of either text that have their translation in the other.
-        margins: keys of `margin.MARGINS`.
-        k: size of the neighborhoods.
-        seed: of the choice of rows.
-
-    Yields:
-        The margin, and the pairs that it finds.
+    A `share` of the sentences of either text have their translation in the other. Rows that repeat
+    a text of an earlier row are left out: its translation would count as wrong.
 
     Raises:
         ValueError: if an embedding is not finite.
@@ -95,15 +85,9 @@ def mine_known(
 def shuffled_texts(
     num_rows: int, share: float, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws the rows of two texts of one size, of which a share is in both.
+    """Draws the rows of two texts of one size, [n] int64 each, of which a share is in both.
 
-    Args:
-        num_rows: of the translations; each is used.
-        share: of the rows of a text that are in the other.
-        random: draws them.
-
-    Returns:
-        Rows of the source and of the target text, [n] int64 each, in random order.
+    Every row of the translations is used; the order is random.
     """
     size = int(num_rows / (2 - share) + 1e-9)  # 40 rows of which 2/3 are in both are 30, not 29
     num_both = max(round(share * size), 2 * size - num_rows)
@@ -116,12 +100,9 @@ def shuffled_texts(
 def calibrate(
     encode: Encode, sets: Sequence[RetrievalData], k: int = mining.MARGIN_NEIGHBORS
 ) -> Calibration:
-    """Measures what the scores of an encoder mean.
+    """Measures what the scores of an encoder mean, with neighborhoods of k.
 
-    Args:
-        encode: list of texts -> [n, dim].
-        sets: translations that the encoder was not trained on, best of several kinds of text.
-        k: size of the neighborhoods.
+    The sets are translations that it was not trained on, best of several kinds of text.
 
     Raises:
         ValueError: if there are too few pairs for a curve, an embedding is not finite, or the

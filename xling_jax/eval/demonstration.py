@@ -41,10 +41,6 @@ def shuffle_texts(source: Sequence[str], target: Sequence[str]) -> ShuffledTexts
     """Shuffles two texts that are translations line by line.
 
     Two thirds of the sentences that remain on each side have their translation on the other.
-
-    Args:
-        source: n sentences.
-        target: n sentences.
     """
     random = np.random.default_rng(0)
     source_rows, target_rows = shuffled_texts(len(source), _SHARE, random)
@@ -79,10 +75,7 @@ def find_translations(
 ) -> FoundTranslations:
     """Mines pairs as `xling mine` does.
 
-    Args:
-        encode: texts to [n, dim] embeddings.
-        texts: whose translations are known.
-        count: says how many of all pairs, best first, are kept, such as `Calibration.count_for`.
+    `count` says how many of all pairs, best first, are kept, such as `Calibration.count_for`.
     """
     pairs = mine(encode(texts.source), encode(texts.target))
     pairs = pairs.take(np.arange(count(pairs)))
@@ -108,12 +101,9 @@ class Neighbor(NamedTuple):
 def search(
     encode: Encode, queries: Sequence[tuple[str, str]], texts: Mapping[str, Sequence[str]]
 ) -> list[Neighbor]:
-    """Finds the nearest text to each query in every language but its own.
+    """Finds the nearest text to each query, of a language, in every language but its own.
 
-    Args:
-        encode: texts to [n, dim] embeddings; called once, with each text once.
-        queries: language and text; with "" as the language, all languages are searched.
-        texts: language -> texts.
+    Queries with the language "" search all. Each text is encoded once, in one call.
     """
     wanted = [text for _, text in queries]
     vectors, ids = encode_unique(encode, [wanted, *texts.values()])
@@ -164,12 +154,9 @@ def format_translations(texts: ShuffledTexts, found: FoundTranslations, *, width
 
 
 def format_accuracies(name: str, matrix: Mapping[str, Any], languages: Sequence[str]) -> str:
-    """Returns accuracies by test language, beside the baselines, in percent.
+    """Accuracies of the encoder `name` by test language, beside the baselines, in percent.
 
-    Args:
-        name: of the encoder.
-        matrix: of `eval.classification`, as in results.json, with one training language.
-        languages: the columns.
+    `matrix` is that of `eval.classification`, as in results.json, with one training language.
     """
     (trained_on,) = matrix["train_languages"]
     rows = {name: "accuracy", "bag of words": "bag_of_words", "chance": "chance"}

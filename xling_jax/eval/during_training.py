@@ -20,11 +20,9 @@ Measure = Callable[["Encoder"], Mapping[str, float]]
 def check_evaluation(
     evaluation: Mapping[str, Sequence[str]], metrics: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Refuses what can be refused before anything is read.
+    """Refuses what can be refused before the data, task -> paths, is read.
 
-    Args:
-        evaluation: task -> paths of its data.
-        metrics: config keys that name a metric, such as `train.best_metric`, and which.
+    `metrics` are config keys that name a metric, such as `train.best_metric`, and which.
 
     Raises:
         OptionError: if a path is missing, or no task measures a metric.
@@ -41,12 +39,7 @@ def check_metrics(
     metrics: Mapping[str, str],
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuses metrics that nothing measures.
-
-    Args:
-        evaluation: task -> paths of its data.
-        metrics: config keys that name a metric, such as `train.best_metric`, and which.
-        names: of the data sets -> their tasks; None while they are not known.
+    """Refuses metrics that nothing measures; `names` of data sets -> tasks are None until known.
 
     Raises:
         OptionError: naming the setting.
@@ -91,12 +84,7 @@ def read_evaluation(
     languages: Sequence[str],
     metrics: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Measure]:
-    """Reads the data to measure while training.
-
-    Args:
-        evaluation: task -> paths of its data, as for `xling evaluate TASK`.
-        languages: those of the config.
-        metrics: as for `check_evaluation`.
+    """Reads the data to measure while training; arguments as `check_evaluation`.
 
     Returns:
         Name of each data set -> function from an encoder to its metrics.
@@ -124,11 +112,9 @@ def read_evaluation(
 
 
 def make_evaluators(measures: Mapping[str, Measure], encoder: Encoder) -> list[Evaluator]:
-    """For each data set a callable of (encoder parameters, step) to its metrics.
+    """For each data set of `read_evaluation` a function of encoder parameters and step.
 
-    Args:
-        measures: from `read_evaluation`.
-        encoder: without parameters.
+    It returns the metrics; `encoder` is without parameters.
     """
     return [
         lambda params, step, measure=measure: measure(encoder.with_params(params))

@@ -101,11 +101,9 @@ def metric_title(metric: str) -> str:
 def matrix_tables(matrix: LanguageMatrix, metrics: list[str], in_pairs: list[str]) -> str:
     """Returns Markdown tables: means of all metrics, then every direction.
 
-    Args:
-        matrix: to show.
-        metrics: those to show as a matrix each. Its last row and column are means; with a diagonal
-            they are called "all" and have the layout of Yu et al. (2018), Table 2.
-        in_pairs: those to show in a list of pairs in place of matrices, where few are filled.
+    The `metrics` are shown as a matrix each, those `in_pairs` as lists of pairs, where few cells
+    are filled. A matrix ends with a row and a column of means; with a diagonal these are called
+    "all" and have the layout of Yu et al. (2018), Table 2.
     """
     size = len(matrix.languages)
     header = [f"mean of {matrix.num_directions} directions", "%"]

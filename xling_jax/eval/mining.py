@@ -92,8 +92,7 @@ class Mining(Task):
     def mine(self, encode: Encode, text: MiningText) -> tuple[mining.MinedPairs, np.ndarray]:
         """Mines pairs of rows, best first, without those of repeated texts; encodes each once.
 
-        Returns:
-            The pairs, and the scores of decoys, see `score_tables.decoy_pairs`.
+        Also returns the scores of decoys, see `score_tables.decoy_pairs`.
         """
         # A blank sentence is never a translation.
         counts = [Counter(filter(str.strip, column)) for column in text.texts]

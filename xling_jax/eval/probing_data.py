@@ -98,12 +98,9 @@ class ProbingTask:
 
 
 def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> list[ProbingTask]:
-    """Reads the tasks in a directory.
+    """Reads the tasks in SentEval's `data`, its `downstream` or `probing`, or another directory.
 
-    Args:
-        directory: SentEval's `data`, or its `downstream` or `probing`, or any with files of
-            `tr|va|te<TAB>label<TAB>text`.
-        names: those to read, in this order; None for all.
+    Another has files of `tr|va|te<TAB>label<TAB>text`. Tasks are read in the order of `names`.
 
     Raises:
         OptionError: if a name is unknown.

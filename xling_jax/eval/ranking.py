@@ -72,21 +72,11 @@ def nearest_by_margin(
     k: int = MARGIN_NEIGHBORS,
     source_pool: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Finds for each source the target that LASER's `xsim.py` finds.
+    """Finds for each source the target that LASER's `xsim.py` finds, [n] int64.
 
     That is, of the k targets nearest by cosine the one with the largest margin, the nearer one of
-    equals. Neighborhoods are of k too.
-
-    Args:
-        source: [n, dim] normalized embeddings, the queries.
-        target: [m, dim] normalized embeddings, the candidates.
-        margin: one of `align.margin.MARGINS`.
-        k: neighbors; m, or the size of the pool, where there are fewer.
-        source_pool: [p, dim] normalized embeddings among which candidates have their
-            neighborhoods; None for the queries, as in LASER.
-
-    Returns:
-        [n] int64 indices into target.
+    equals. Neighborhoods are of k too, those of targets in the `source_pool`, or the queries as in
+    LASER. Embeddings as of `rank`.
     """
     cosine, nearest = knn.top_k(source, target, k)
     used, inverse = np.unique(nearest, return_inverse=True)

@@ -60,11 +60,7 @@ class ScoreTable:
     ) -> ScoreTable:
         """Counts the pairs above each threshold.
 
-        Args:
-            pairs: mined, in any order.
-            is_right: [pairs] bool.
-            num_gold: right pairs in all, found or not.
-            decoys: scores of pairs that are wrong, see `decoy_pairs`.
+        `num_gold` are the right pairs in all, found or not; `decoys` the scores of `decoy_pairs`.
         """
         histogram = score_histogram(pairs.scores)
         thresholds = {*histogram.edges[:-1].tolist()}
@@ -111,15 +107,9 @@ class ScoreTable:
 def decoy_pairs(
     candidates: mining.Candidates, margin: str, retrieval: str
 ) -> mining.MinedPairs | None:
-    """Mines without the best candidate of each sentence.
+    """Mines without the best candidate of each sentence; None where one has no other.
 
-    Args:
-        candidates: one more of each row than the neighborhood has.
-        margin: see `mining.choose_pairs`.
-        retrieval: likewise.
-
-    Returns:
-        Pairs, most of them wrong; None where sentences have a single candidate.
+    The candidates are one more of each row than the neighborhood has. Most pairs are wrong.
     """
     sides = (candidates.forward_cosines, candidates.forward)
     sides += (candidates.backward_cosines, candidates.backward)
@@ -130,15 +120,9 @@ def decoy_pairs(
 
 
 def estimate_precision(scores: np.ndarray, decoys: np.ndarray, threshold: float) -> float | None:
-    """Estimates the share of right pairs among those that score at least a threshold.
+    """Estimates the share of right pairs, in [0, 1], among those that score at least a threshold.
 
-    Args:
-        scores: [pairs] of all pairs.
-        decoys: [decoys] of wrong pairs of the same texts.
-        threshold: must have a pair above it.
-
-    Returns:
-        In [0, 1]; None if there are no decoys.
+    The decoys are scores of wrong pairs of the same texts; None if there are none.
     """
     if not len(decoys):
         return None

@@ -56,18 +56,13 @@ class XsrSample:
 def draw_sample(
     source: Sequence[str], target: Sequence[str], num_keys: int, num_queries: int
 ) -> XsrSample:
-    """Draws keys and queries as MUSE's `load_europarl_data` does.
+    """Draws keys and queries among translations as MUSE's `load_europarl_data` does.
 
     Rows are made unique on the source side, then on the target side, by their lower-cased words;
     the first of equal rows stays, in the order of the words, as `np.unique` leaves them. They are
     then shuffled, the first ones are the keys, and queries are drawn among these without
-    replacement. Choice: blank texts, one of which MUSE would keep, are left out.
-
-    Args:
-        source: n texts; MUSE reads the first 800,000 lines.
-        target: n texts.
-        num_keys: rows to search.
-        num_queries: rows to search for, among these.
+    replacement. MUSE reads the first 800,000 lines. Choice: blank texts, one of which MUSE would
+    keep, are left out.
 
     Raises:
         ValueError: if the texts differ in number or too few are distinct.
@@ -100,17 +95,12 @@ def measure_direction(
 ) -> dict[str, float]:
     """Measures how many queries find their translation: a cell of a `LanguageMatrix`.
 
-    Args:
-        encode: texts to [n, dim] embeddings; called once, with each text once.
-        source: the n texts that the sample was drawn from.
-        target: their translations.
-        sample: rows to search and to search for.
-        similarity: "cosine", as published; "margin" or "csls", see `ranking.rank`, for which
-            candidates have their neighborhoods among the source texts of all keys.
-        k_values: the k of P@k.
+    Each text is encoded once, in one call. With a similarity other than "cosine", which is as
+    published, candidates have their neighborhoods among the source texts of all keys; see
+    `ranking.rank`.
 
     Raises:
-        ValueError: if the sample is of another text.
+        ValueError: if the sample is not of these texts.
     """
     if _fingerprint(source, target) != sample.fingerprint:
         raise ValueError("the sample was drawn from another text; draw one from this text")

@@ -24,12 +24,8 @@ def make_page(
 ) -> str:
     """Returns the report as one HTML page.
 
-    Args:
-        runs: as `load_runs` returns them; their order gives their colors.
-        vectors: for runs whose encoder was at hand.
-        title: of the page.
-        note: a line below the title, such as when it was made.
-        command: the command line that made it, for the end of the page.
+    The order of the runs gives their colors. `note` is a line below the title, such as when it was
+    made; `command`, at the end of the page, is what made it.
 
     Raises:
         ValueError: naming a run, if its config or results are not as this library writes them.

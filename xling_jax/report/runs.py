@@ -63,11 +63,7 @@ class Run:
 
 
 def load_runs(workdirs: Sequence[str | Path], result_paths: Sequence[str | Path]) -> list[Run]:
-    """Reads workdirs, and results of any models.
-
-    Args:
-        workdirs: of `xling train`, finished or not; results below them are read too.
-        result_paths: directories with a `results.json` in them or below.
+    """Reads workdirs, finished or not, with the results below them, and results of any models.
 
     Returns:
         The runs in the order given, then the other models that were measured. Results belong to

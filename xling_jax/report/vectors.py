@@ -129,13 +129,9 @@ def run_vectors(
     data: Sequence[ClassificationData | RetrievalData],
     model: Mapping[str, Any],
 ) -> RunVectors:
-    """Embeds data sets, as `load_data` returns them, and finds what to show of them.
+    """Embeds data sets of `load_data` for the run of a name, and finds what to show of them.
 
-    Args:
-        run: its name.
-        encode: texts to [n, dim] embeddings.
-        data: at least one.
-        model: path and fingerprint of the encoder.
+    `model` is path and fingerprint of the encoder.
     """
     section = RunVectors(run)
     section.origins.append(embedding_origin(run, model, [one.description for one in data], _SEED))
@@ -247,11 +243,8 @@ def _candidates(source: list[str], target: list[str]) -> tuple[list[int], list[s
 def _worst_rows(ranks: np.ndarray, per_direction: int) -> list[tuple[int, int]]:
     """Row and worst direction of the errors to show, the worst first.
 
-    A row belongs to the direction in which its translation ranks lowest.
-
-    Args:
-        ranks: [directions, rows] int, above 1 for errors.
-        per_direction: rows kept of each direction.
+    A row belongs to the direction in which its translation ranks lowest. Ranks are
+    [directions, rows] int, above 1 for errors.
     """
     direction_of, worst = ranks.argmax(axis=0), ranks.max(axis=0)
     kept: Counter[int] = Counter()
