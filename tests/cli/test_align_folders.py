@@ -194,6 +194,7 @@ def test_a_killed_command_leaves_no_half_file(folders):
     assert list(folders.glob(".out.tmx.*"))
     assert not (folders / "out.tmx").exists()
     assert align() == 0 and units()
+    assert not list(folders.glob(".out.tmx.*"))
 
 
 def test_any_text_and_code_makes_valid_xml(tmp_path):

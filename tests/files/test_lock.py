@@ -69,7 +69,7 @@ def elsewhere(tmp_path, monkeypatch):
 # Locked for us as its lock does not reach here; locked by a machine; no locks at all.
 @pytest.mark.parametrize("locked", [True, False, None])
 def test_a_run_on_another_machine_counts_while_its_heart_beats(elsewhere, locked, monkeypatch):
-    monkeypatch.setattr(lock, "_lock", lambda file: locked)
+    monkeypatch.setattr(lock, "try_lock", lambda file: locked)
     stopped = threading.Event()
     heart = threading.Thread(target=lock._beat, args=(elsewhere, stopped))
     heart.start()
@@ -84,7 +84,7 @@ def test_a_run_on_another_machine_counts_while_its_heart_beats(elsewhere, locked
 def test_a_machine_that_is_gone_blocks_for_a_time_that_is_said(
     elsewhere, locked, monkeypatch, caplog
 ):
-    monkeypatch.setattr(lock, "_lock", lambda file: locked)
+    monkeypatch.setattr(lock, "try_lock", lambda file: locked)
     started = time.monotonic()
     with caplog.at_level("INFO"), only_run(elsewhere.parent):
         assert 0.8 <= time.monotonic() - started < 5
@@ -96,7 +96,7 @@ def test_a_machine_that_is_gone_blocks_for_a_time_that_is_said(
 
 
 def test_without_locks_of_the_system_a_free_directory_is_taken_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "_lock", lambda file: None)
+    monkeypatch.setattr(lock, "try_lock", lambda file: None)
     with only_run(tmp_path / "new"):
         # Taken over by another, it is left alone.
         (tmp_path / "new" / LOCK_FILE).write_text("{}")

@@ -2,12 +2,15 @@
 
 import errno
 import fcntl
+import functools
 import multiprocessing
 import os
 import resource
 import shutil
+import signal
 import stat
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -146,19 +149,68 @@ def test_of_two_that_write_one_directory_the_last_to_finish_stays(tmp_path):
     assert names(tmp_path) == ["d"] and names(tmp_path / "d") == ["first"]
 
 
-def test_what_a_killed_process_left_can_be_removed(tmp_path):
-    for file in (".a.tsv.0123abcd.tmp", ".b.tsv.0123abcd.tmp", ".a.0123abcd.tmp", ".mine.tmp"):
-        (tmp_path / file).touch()
-    (tmp_path / ".d.0123abcd.tmp").mkdir()
-    remove_temporary(tmp_path, "a.tsv")
-    assert names(tmp_path) == [
-        ".a.0123abcd.tmp",
-        ".b.tsv.0123abcd.tmp",
-        ".d.0123abcd.tmp",
-        ".mine.tmp",
-    ]
+def test_what_a_killed_process_left_is_removed_by_the_next_writer_of_the_name(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    writers = []
+    for _ in range(2):
+        ready = context.Event()
+        writers.append(context.Process(target=write_for_long, args=(tmp_path, ready)))
+        writers[-1].start()
+        assert ready.wait(60)
+    for name in (".mine.tmp", ".a.0123abcd.tmp", ".a.x.1-0123abcd.tmp"):
+        (tmp_path / name).touch()
+    left = {path: path.name.split(".")[2].partition("-")[0] for path in tmp_path.glob(".[ad].*-*")}
+    os.kill(writers[0].pid, signal.SIGKILL)
+    writers[0].join()
+    write_whole(tmp_path / "a", "new")
+    with whole_directory(tmp_path / "d"):
+        pass
+    gone = {path for path in left if not path.exists()}
+    assert gone == {path for path, pid in left.items() if pid == str(writers[0].pid)}
+    assert len(gone) == 2
+    writers[1].kill()
+    writers[1].join()
+    os.mkfifo(tmp_path / ".p.1-0123abcd.tmp")
+    (tmp_path / ".l.1-0123abcd.tmp").symlink_to(tmp_path / "d")
     remove_temporary(tmp_path)
-    assert names(tmp_path) == [".mine.tmp"]
+    assert names(tmp_path) == [".a.0123abcd.tmp", ".l.1-0123abcd.tmp", ".mine.tmp", "a", "d"]
+
+
+def write_for_long(directory, ready):
+    with whole_file(directory / "a"), whole_directory(directory / "d"):
+        ready.set()
+        time.sleep(120)
+
+
+@pytest.mark.parametrize("length", [200, 201, 255])
+def test_a_name_may_be_as_long_as_the_file_system_takes_it(tmp_path, length):
+    for write in (functools.partial(write_whole, content="x"), make_directory):
+        write(tmp_path / ("a" * length))
+        assert names(tmp_path) == ["a" * length]
+        shutil.rmtree(tmp_path) or tmp_path.mkdir()
+
+
+def make_directory(path):
+    with whole_directory(path):
+        pass
+
+
+def test_a_name_that_is_too_long_is_refused_before_the_work(tmp_path):
+    path = tmp_path / ("a" * 256)
+    for write in whole_file, whole_directory:
+        with pytest.raises(OSError) as caught, write(path):
+            raise AssertionError
+        assert (caught.value.errno, caught.value.filename) == (errno.ENAMETOOLONG, str(path))
+
+
+def test_a_temporary_file_that_cannot_be_removed_does_not_mask_the_cause(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    for cause in (OSError(errno.ENOSPC, "No space left on device"), ValueError("cause")):
+        with pytest.raises(type(cause), match=cause.args[-1]), whole_file(tmp_path / "a"):
+            raise cause
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[1]", b"\xff"])

@@ -13,7 +13,6 @@ import itertools
 import logging
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -45,7 +44,7 @@ from xling_jax.documents.records import Document, Documents
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.files.lines import shown
 from xling_jax.files.progress import Progress, counted
-from xling_jax.files.whole import naming_errors
+from xling_jax.files.whole import naming_errors, temporary_directory
 from xling_jax.options import OptionError, option, wrong_use
 
 if TYPE_CHECKING:
@@ -194,13 +193,12 @@ def _readable_twice(path: str, directory: Path) -> Iterator[str]:
     if path != "-" and (Path(path).is_file() or Path(path).is_dir()):
         yield path
         return
-    same = {"dir": directory, "suffix": Path(path).suffix}
-    with naming_errors(directory), tempfile.NamedTemporaryFile(**same) as copy:
+    with naming_errors(directory), temporary_directory(directory / "xling-align") as scratch:
+        copy = scratch / f"copy{Path(path).suffix}"
         stdin = contextlib.nullcontext(sys.stdin.buffer)
-        with stdin if path == "-" else open(path, "rb") as source:
-            shutil.copyfileobj(source, copy)
-        copy.flush()
-        yield copy.name
+        with stdin if path == "-" else open(path, "rb") as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        yield str(copy)
 
 
 def _reader(

@@ -46,7 +46,7 @@ from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lock import only_run
 from xling_jax.files.progress import Progress, track
-from xling_jax.files.whole import read_json, remove_temporary
+from xling_jax.files.whole import read_json, short_name
 from xling_jax.options import OptionError, option
 from xling_jax.version import __version__
 
@@ -202,11 +202,9 @@ def _stages(args: argparse.Namespace) -> Iterator[Path]:
             yield Path(directory)
         return
     output = Path(args.output)
-    directory = Path(args.workdir or output.with_name(f".{output.name}.mining"))
+    directory = Path(args.workdir or output.with_name(f".{short_name(output.name)}.mining"))
     try:
         with only_run(directory, "--workdir" if args.workdir else "--output"):
-            if args.workdir is None:  # the lock is then the output's too
-                remove_temporary(output.parent, output.name)
             yield directory
             if args.workdir is None:  # while no other run can begin in it
                 shutil.rmtree(directory, ignore_errors=True)

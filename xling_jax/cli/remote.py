@@ -2,13 +2,13 @@
 
 import argparse
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from xling_jax.cli.options import flag
 from xling_jax.corpora.copies import cache_for, local_names
 from xling_jax.files import urls
+from xling_jax.files.whole import temporary_directory
 from xling_jax.options import OptionError, wrong_use
 
 _OUTPUTS = ("output", "save_debias")
@@ -42,8 +42,8 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
                 is_there = not given.get("overwrite") and urls.exists(url)
             if is_there:
                 raise OptionError(f"{url}: exists; choose another {flag(name)} or add --overwrite")
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=cache_for("outputs")))
-            given[name] = str(Path(scratch, url.rpartition("/")[2]))
+            local = cache_for("outputs") / url.rpartition("/")[2]
+            given[name] = str(stack.enter_context(temporary_directory(local)) / local.name)
         yield
         for name, url in outputs.items():
             urls.put(Path(given[name]), url)

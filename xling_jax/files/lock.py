@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from xling_jax.files.whole import naming_errors
+from xling_jax.files.whole import naming_errors, try_lock
 
 _logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def _open_locked(path: Path, argument: str) -> IO[str]:
         with contextlib.ExitStack() as stack:
             # Opened anew each time: network file systems then ask the server what is new.
             file = stack.enter_context(open(path, "a+", encoding="utf-8"))
-            is_locked = _lock(file)
+            is_locked = try_lock(file)
             status = os.fstat(file.fileno())
             if not os.path.exists(path) or not os.path.samestat(status, os.stat(path)):
                 continue  # removed by a run that ended in the meantime
@@ -101,19 +101,6 @@ def _open_locked(path: Path, argument: str) -> IO[str]:
                 stack.pop_all()
                 return file
         time.sleep(min(1.0, HEARTBEAT_S / 5))
-
-
-def _lock(file: IO[str]) -> bool | None:
-    """True if the system has locked a file for this process; None where it has no locks."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):  # Windows; file systems such as Lustre, by their mount options
-        return None
-    return True
 
 
 def _beat(path: Path, stopped: threading.Event) -> None:

@@ -1,16 +1,29 @@
-"""Files and directories that appear whole or not at all, and errors that name them."""
+"""Files and directories that appear whole or not at all, and errors that name them.
+
+Until it is whole, what becomes `NAME` is `.NAME.PID-RANDOM.tmp` beside it, locked by its process.
+The system releases the lock when the process ends, however it ends: who writes the same name next
+removes what is not locked.
+"""
 
 import contextlib
 import errno
-import glob
+import functools
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from xling_jax.files.hashes import fingerprint
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None
 
 _logger = logging.getLogger(__name__)
 
@@ -40,22 +53,13 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[An
         raise ValueError(f"{path}: is a directory; name a file")
     if path.exists() and not path.is_file():  # a device or a named pipe would be replaced
         raise ValueError(f"{path}: is not a regular file; use '-' to write to stdout")
-    target = Path(os.path.realpath(path))
-    temporary = _temporary(target)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    try:
-        with naming_errors(path):
-            with open(temporary, mode, **text) as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-    except OSError as error:
-        if error.filename == os.fspath(temporary):
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+    with naming_errors(path), _temporary(path, Path.touch) as temporary:
+        with open(temporary, mode, **text) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, os.path.realpath(path))
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
@@ -96,15 +100,19 @@ def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         OSError: naming a path, if writing fails; `path` is then as it was before.
     """
-    path = Path(os.path.realpath(path))
-    temporary = _temporary(path)
-    with naming_errors(path):
-        temporary.mkdir(parents=True)
-    try:
+    with temporary_directory(path) as temporary:
         yield temporary
-        rename_directory(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        rename_directory(temporary, Path(os.path.realpath(path)))
+
+
+@contextlib.contextmanager
+def temporary_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Gives a hidden neighbor of a path, made with its parents, that is removed in the end.
+
+    What a killed process left of it is removed by the next one with the same path.
+    """
+    with _temporary(path, functools.partial(Path.mkdir, parents=True)) as temporary:
+        yield temporary
 
 
 def rename_directory(source: Path, target: Path) -> None:
@@ -126,7 +134,7 @@ def rename_directory(source: Path, target: Path) -> None:
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
-                old = _temporary(target)
+                old = _temporary_name(target)
                 with contextlib.suppress(FileNotFoundError):  # another process was faster
                     os.rename(target, old)
                     replaced.append(old)
@@ -141,17 +149,24 @@ def rename_directory(source: Path, target: Path) -> None:
 
 
 def remove_temporary(directory: Path, name: str | None = None) -> None:
-    """Removes what killed processes left of whole files and directories; none may be writing.
+    """Removes what killed processes left of whole files and directories.
 
     Args:
         directory: where they were being written.
         name: of the file or directory that they were to become; None means any.
     """
-    for path in directory.glob(f".{glob.escape(name) if name else '*'}.{'[0-9a-f]' * 8}.tmp"):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    label = re.escape(short_name(name)) if name else ".*"
+    left = re.compile(rf"\.{label}\.\d+-[0-9a-f]{{8}}\.tmp", re.DOTALL)
+    with contextlib.suppress(OSError):  # there is no such directory, or it may not be listed
+        for found in filter(left.fullmatch, os.listdir(directory)):
+            with _locked(directory / found) as is_locked:
+                if is_locked:
+                    _remove(directory / found)
+
+
+def short_name(name: str) -> str:
+    """The name of a file as a part of that of a hidden neighbor, which may not be too long."""
+    return name if len(os.fsencode(name)) <= 200 else fingerprint(name)
 
 
 @contextlib.contextmanager
@@ -179,25 +194,85 @@ def lock_directory(directory: Path) -> Iterator[None]:
     The system releases the lock when the process ends, however it ends. Where there are no locks,
     nobody waits.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
-        yield
-        return
     with open(directory / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        is_locked = try_lock(file)
+        if is_locked is False:
             _logger.info("%s: waiting for another process that works here", directory)
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:  # file systems such as Lustre, by their mount options
+        elif is_locked is None:
             _logger.info("%s: its file system has no locks", directory)
         yield
 
 
-def _temporary(path: Path) -> Path:
+def try_lock(file: IO[Any] | int) -> bool | None:
+    """True if the system has locked a file for this process; None where it has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (AttributeError, OSError):  # Windows; file systems such as Lustre, by their options
+        return None
+    return True
+
+
+@contextlib.contextmanager
+def _temporary(path: str | os.PathLike[str], make: Callable[[Path], None]) -> Iterator[Path]:
+    """Makes a hidden, locked neighbor of what a path names, and removes it in the end.
+
+    Raises:
+        OSError: naming `path`, if it cannot be made, or `path` cannot be a name.
+    """
+    target = Path(os.path.realpath(path))
+    with contextlib.suppress(FileNotFoundError):
+        target.lstat()  # a name that is too long is refused before the work
+    remove_temporary(target.parent, target.name)
+    is_locked = False
+    while is_locked is False:  # another process took it for left, before it was locked
+        temporary = _temporary_name(target)
+        try:
+            make(temporary)
+            with _locked(temporary) as is_locked:
+                if is_locked is not False:
+                    yield temporary
+        except OSError as error:
+            if error.filename == os.fspath(temporary):
+                raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+            raise
+        finally:
+            _remove(temporary)
+
+
+def _temporary_name(path: Path) -> Path:
     """A name next to `path` that no other process uses."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    return path.with_name(f".{short_name(path.name)}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool | None]:
+    """Holds the lock of a temporary file or directory; False if another has it or it is gone."""
+    if fcntl is None:
+        yield None
+        return
+    kind = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, kind | os.O_NOFOLLOW)
+    except OSError as error:
+        yield False if isinstance(error, FileNotFoundError) else None
+        return
+    try:
+        is_locked = try_lock(descriptor)
+        yield is_locked and os.path.lexists(path)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or directory, if it can: why it is removed must not be masked."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def _sync(path: Path) -> None:
