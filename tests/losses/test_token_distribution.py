@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.losses.helpers import shapes_in, slope
+from tests.losses.helpers import shapes_in, slope, softmax_cross_entropy
 from xling_jax.losses.token_distribution import (
     TASKS,
     Labels,
@@ -177,19 +177,6 @@ def test_labels_equal_a_loop_over_words(labeled, options):
             assert (labels.weights[row] > 0).sum() == sum(map(len, distributions))
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids="-".join)
-def test_weights_sum_to_at_most_one_and_are_nowhere_without_two_sentences(labeled, options):
-    for labels in labeled[1][options]:
-        total = labels.weights.sum(1)
-        assert (total <= (2 if options[0] == "mlm+xtr" else 1) + 1e-6).all()
-        assert not labels.weights[EMPTY].any()
-
-
-def test_added_overlap_with_counts_sums_to_one(labeled):
-    for labels in labeled[1]["ugt", "count", "add", "original"]:
-        np.testing.assert_allclose(np.delete(labels.weights, EMPTY, 0).sum(1), 1, atol=1e-6)
-
-
 def test_added_overlap_with_a_word_that_occurs_twice_adds_a_half_once():
     source, target = jnp.array([[7, 7, 5, PAD]]), jnp.array([[7, 8, 9, PAD]])
     # The 7 of the target is masked.
@@ -201,24 +188,6 @@ def test_added_overlap_with_a_word_that_occurs_twice_adds_a_half_once():
     expected = np.zeros(12)
     expected[[7, 5]] = 1 / 2 + 1 / 6, 1 / 6
     np.testing.assert_allclose(dense(labels, 0), expected, atol=1e-6)
-
-
-def test_masked_labels_with_overwriting_are_those_of_the_published_code(labeled):
-    masked, results = labeled
-    labels = results["ugt", "once", "overwrite", "masked"]
-    for row in range(5):
-        ids1, ids2 = (t[row][t[row] != PAD] for t in (masked.source_tokens, masked.target_tokens))
-        q1, q2 = np.zeros(12), np.zeros(12)
-        if masked.side[row] == 0:
-            q1[masked.token[row]] = 0.5
-            q1[ids2] = 0.5 / len(ids2)
-            q2[ids1] = 1 / len(ids1)
-        else:
-            q2[masked.token[row]] = 0.5
-            q1[ids2] = 1 / len(ids2)
-            q2[ids1] = 0.5 / len(ids1)
-        np.testing.assert_allclose(dense(labels[0], row), q1, atol=1e-6)
-        np.testing.assert_allclose(dense(labels[1], row), q2, atol=1e-6)
 
 
 def test_reconstruction_of_the_other_side_needs_nothing_hidden():
@@ -242,17 +211,12 @@ def test_unknown_options_are_refused_with_the_known_ones(name, value):
 
 def reference(hidden, table, ids, label_weights, weights, bias, vocab_size=VOCAB):
     """KL, cross-entropy and gradients of KL by hidden, table and bias, densely in float64."""
-    hidden, real = hidden.astype(np.float64), table[:vocab_size].astype(np.float64)
-    logits = hidden @ real.T + bias[:vocab_size].astype(np.float64)
-    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     q = np.zeros((len(ids), vocab_size))
     for row in range(len(ids)):
         np.add.at(q[row], ids[row], label_weights[row].astype(np.float64))
+    log_p, gradients = softmax_cross_entropy(hidden, table, bias, q, weights, vocab_size)
     log_q = np.log(np.where(q > 0, q, 1))
     divergence, cross_entropy = (q * (log_q - log_p)).sum(1), -(q * log_p).sum(1)
-    slope = weights[:, None] * (q.sum(1, keepdims=True) * np.exp(log_p) - q)
-    gradients = [slope @ real, np.zeros(table.shape), np.zeros(bias.shape)]
-    gradients[1][:vocab_size], gradients[2][:vocab_size] = slope.T @ hidden, slope.sum(0)
     return weights @ divergence, weights @ cross_entropy, *gradients
 
 
@@ -354,27 +318,6 @@ def test_two_entries_of_one_id_are_two_divergences_added(arrays):
     first = reference(*arrays)[0]
     second = reference(hidden, table, hidden_id, np.ones((BATCH, 1)), weights, bias)[0]
     np.testing.assert_allclose(value, first + second, rtol=1e-6)
-
-
-def test_weighted_tasks_add_up_to_their_weighted_divergences(arrays, draws):
-    hidden, table, *_, bias = draw_arrays(len(SOURCE))
-    masked = Masked(*(array[1] for array in draws))
-
-    def weighted(hidden, tasks):
-        sides = label_distributions(tasks, **PAIRS | {"masked": masked})
-        values = [
-            token_distribution_kl(hidden, table, labels, output_bias=bias, vocab_size=VOCAB)
-            for labels in sides
-        ]
-        return sum(value for value, _ in values), sum(cross for _, cross in values)
-
-    both = jax.jit(jax.value_and_grad(lambda h: weighted(h, {"mlm": 0.3, "ugt": 2.0})[0]))(hidden)
-    parts = [
-        jax.value_and_grad(lambda h, t=task: weighted(h, {t: 1.0})[0])(hidden)
-        for task in ("mlm", "ugt")
-    ]
-    np.testing.assert_allclose(both[0], 0.3 * parts[0][0] + 2.0 * parts[1][0], rtol=1e-5)
-    np.testing.assert_allclose(both[1], 0.3 * parts[0][1] + 2.0 * parts[1][1], atol=1e-5)
 
 
 def test_bfloat16_stays_close(arrays):
