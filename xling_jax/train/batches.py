@@ -45,15 +45,9 @@ class Direction:
 
 
 def training_directions(pairs: Sequence[str], both_directions: bool) -> tuple[Direction, ...]:
-    """Pairs as the plan draws them.
+    """Pairs as the plan draws them; ValueError for a malformed or repeated one.
 
-    Args:
-        pairs: `source-target` codes, e.g. `("de-en", "en-es", "es-en")`.
-        both_directions: merge `en-es` and `es-en` into one entry whose batches train both; a pair
-            listed in one direction stays as it is.
-
-    Raises:
-        ValueError: for a malformed or repeated pair.
+    With `both_directions`, `en-es` and `es-en` become one entry whose batches train both.
     """
     parsed = [parse_pair(pair, allow_same=True) for pair in pairs]
     directions: list[Direction] = []
@@ -294,17 +288,8 @@ def read_batches(
 ) -> Iterator[Batch]:
     """Yields micro-batches [start, stop) in order, read ahead in the background.
 
-    Args:
-        batches: what to read.
-        start: first micro-batch.
-        stop: end, exclusive.
-        reader: see `DataOptions`; `numpy` uses threads.
-        num_parallel: batches assembled at the same time.
-        prefetch: finished batches in reserve.
-
-    Raises:
-        ValueError: for an unknown reader.
-        ImportError: for `tf.data` without TensorFlow.
+    See `DataOptions` for `reader`; `num_parallel` are assembled at a time, `prefetch` kept in
+    reserve.
     """
     check_choice("data.reader", reader, READERS)
     read = _read_tf if reader == "tf.data" else _read_numpy

@@ -111,13 +111,7 @@ def choose_bucket_lengths(
     sides of a pair differ in length, some text cannot reach 85 %; then 99 % of what 32 lengths
     reach is enough.
 
-    Args:
-        counts: pair -> lengths of its rows; all rows are to fit.
-        buckets_of: bucket lengths -> buckets.
-        sampling_exponent: see `batches.DataOptions`.
-
-    Returns:
-        Ascending lengths, a function of the arguments; the last is that of the longest row.
+    Returns ascending lengths, a function of the arguments; the last is that of the longest row.
     """
     by_length = {
         pair: np.concatenate([[0, 0, 0, c.rows[:4].sum()], c.rows[4:]]).astype(np.int64)

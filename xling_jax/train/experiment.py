@@ -307,11 +307,7 @@ def _completed(
 
 
 def without_removed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as an earlier version recorded it, without options that are gone.
-
-    Raises:
-        ValueError: if one of them was used.
-    """
+    """A config of an earlier version without options that are gone; ValueError if one was used."""
     kept = dict(config)
     for section, removed in _REMOVED.items():
         given = config.get(section, {})
@@ -373,11 +369,7 @@ def _check_named(
 
 
 def _check_durations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A section with the names of durations in steps, of whole numbers.
-
-    Raises:
-        ValueError: for a duration in another unit that is not a finite number.
-    """
+    """A section with durations in steps, of whole numbers; ValueError for one that is no number."""
     given = {}
     for key, value in section.items():
         name = in_steps(key)

@@ -49,9 +49,7 @@ def matmul_flops(function: Callable, *arguments: Any) -> int:
 class FlopsByShape:
     """FLOPs of the forward and backward pass by batch shape, each traced once.
 
-    Args:
-        loss_fn: (params, batch, key, train) -> (loss, sums).
-        params: arrays or shapes.
+    The loss is (params, batch, key, train) -> (loss, sums).
     """
 
     def __init__(self, loss_fn: Callable, params: Any):
@@ -106,10 +104,6 @@ def peak_flops(device: jax.Device, dtype: str = "float32") -> float:
 
     From data sheets, otherwise the rate of a matrix product in that dtype, measured. CPU devices of
     a process share its cores and so their rate.
-
-    Args:
-        device: of this process.
-        dtype: `float32`, `bfloat16` or `float16`.
     """
     column = ("bfloat16", "float16", "float32").index(dtype)
     for name, peaks in _PEAKS.items():

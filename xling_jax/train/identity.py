@@ -32,14 +32,7 @@ _OPTIMIZER = {n: options.defaults(make_optimizer)[n] for n in ("clip_global_norm
 
 
 def identity(training: "Training", dtype: str, vocab: str, data: str) -> dict[str, Any]:
-    """The record to save with every checkpoint.
-
-    Args:
-        training: of the run.
-        dtype: what its `compute_dtype` stands for on the devices.
-        vocab: fingerprint of the vocabulary.
-        data: fingerprint of the prepared data.
-    """
+    """The record to save with every checkpoint; `vocab` and `data` are fingerprints."""
     config = {**training.experiment.config, "compute_dtype": dtype}
     return {
         "version": __version__,

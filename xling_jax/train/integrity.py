@@ -16,18 +16,12 @@ _LANES = (0x9E3779B9, 0x6A09E667)
 
 
 def array_hashes(tree: Any) -> dict[str, str]:
-    """Hashes every array of a pytree by the bits of its numbers and their positions.
+    """Hashes the arrays of a pytree by the bits of their numbers and positions: {path: hex digits}.
 
-    The hash of an array does not depend on how it is split over devices and processes: each number
-    contributes a term, and terms are added modulo 2^32. A change of one number always changes the
-    hash; other damage goes unnoticed with probability 2^-64.
-
-    Args:
-        tree: of `jax.Array`s of numbers of at most 32 bits, possibly split over several processes,
-            which all call this.
-
-    Returns:
-        Path of an array in the tree -> 16 hex digits.
+    The hash of an array does not depend on how it is split over devices and processes, which all
+    call this: each number, of at most 32 bits, contributes a term, and terms are added modulo 2^32.
+    A change of one number always changes the hash; other damage goes unnoticed with probability
+    2^-64.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     # Each device sums what it holds. Sums over devices would be as many collectives as arrays.
@@ -53,11 +47,7 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unseal(text: str) -> dict[str, Any]:
-    """Reads the content of a record.
-
-    Raises:
-        ValueError: if it is damaged, or is not sealed, as up to version 0.2.
-    """
+    """Reads a record; ValueError if it is damaged, or not sealed, as up to version 0.2."""
     record = json.loads(text)
     if not isinstance(record, dict) or record.keys() != {"content", "fingerprint"}:
         raise ValueError("it has no fingerprint")

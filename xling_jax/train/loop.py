@@ -54,13 +54,7 @@ GoalOf = Callable[[str], str | None]
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Prepared data.
-
-    Attributes:
-        directory: of the token shards.
-        fingerprint: of their content.
-        vocab: facts about the vocabulary.
-    """
+    """Prepared data: where the token shards are, their fingerprint, facts about the vocabulary."""
 
     directory: str
     fingerprint: str
@@ -338,11 +332,7 @@ class _Hooks:
 
 @dataclasses.dataclass
 class _Run:
-    """The loop and what it uses.
-
-    What changes: `stopping`, `dev`, the latest dev metrics, and `evaluation_due`, whether the
-    latest step still is to be evaluated.
-    """
+    """The loop and what it uses; `evaluation_due` says that the latest step is to be evaluated."""
 
     mesh: jax.sharding.Mesh
     training: Training

@@ -14,17 +14,15 @@ _SMALLEST_SHARDED = 1 << 14  # elements; smaller parameters are copied to every 
 def make_mesh(
     data: int = -1, fsdp: int = 1, *, devices: Sequence[jax.Device] | None = None
 ) -> Mesh:
-    """Makes a mesh over all devices of all processes, or over other devices to compile for.
+    """Makes a mesh over all devices of all processes, or over other `devices` to compile for.
 
-    The batch is split over both axes, parameters and optimizer state over `fsdp`.
+    The batch is split over both axes, parameters and optimizer state over `fsdp`; ValueError if
+    their product is not the number of devices.
 
     Args:
         data: devices along the data axis; -1 for all that remain.
         fsdp: devices that share one copy of the parameters.
         devices: None for the existing ones.
-
-    Raises:
-        ValueError: if the product of the axes is not the number of devices.
     """
     count = jax.device_count() if devices is None else len(devices)
     if data == -1 and fsdp > 0:

@@ -208,12 +208,9 @@ def frozen(
 ) -> optax.GradientTransformationExtraArgs:
     """The optimizer, with the same state, that never changes parameters with these names.
 
-    Args:
-        optimizer: the optimizer.
-        names: of parameters, or of modules with all that is in them, wherever they are; or parts
-            of paths, such as `encoder/blocks_0`.
-
-    A gradient of zero, as of `with_constants`, does not suffice: weight decay changes them as well.
+    They are those of parameters, or of modules with all that is in them, wherever they are, or
+    parts of paths, such as `encoder/blocks_0`. A gradient of zero, as of `with_constants`, does not
+    suffice: weight decay changes them as well.
     """
     optimizer = optax.with_extra_args_support(optimizer)
 

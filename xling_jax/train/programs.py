@@ -66,13 +66,9 @@ def needed_programs(
 
 
 class Programs:
-    """Compiles programs in threads and calls them.
+    """Compiles the programs that `needed_programs` lists in threads, and calls them.
 
-    Args:
-        steps: the functions.
-        objective: tells what a micro-batch of a shape consists of.
-        targets: shapes and shardings of the state.
-        needed: from `needed_programs`.
+    `targets` are shapes and shardings of the state.
     """
 
     def __init__(

@@ -11,14 +11,8 @@ GOALS = ("max", "min")
 def find_goal(option: str, metric: str, given: str, known: str | None) -> str:
     """`max` or `min`, whichever is better for a metric, never by a guess.
 
-    Args:
-        option: that names the metric, `train.best` or `train.stop`, for errors.
-        metric: its name.
-        given: `max`, `min` or "", as the config has it.
-        known: what is declared by those who measure it; None if they do not say.
-
-    Raises:
-        ValueError: if the two contradict each other, or neither says.
+    It is `given` by the config or `known` to those who measure it; ValueError if the two contradict
+    each other, or neither says.
     """
     if given and known and given != known:
         better = "higher" if known == "max" else "lower"
@@ -48,19 +42,12 @@ def _rounded(value: float) -> float:
 
 @dataclasses.dataclass
 class EarlyStopping:
-    """Ends a run when a metric no longer improves.
+    """Ends a run when a metric no longer improves; "" as metric never ends it.
 
     An evaluation at step n ends the run if the last improvement is at least `patience` updates ago
     and n is at least `min_steps`. An improvement beats the best value so far by more than
-    `min_improvement`; a value that is not finite never does.
-
-    Args:
-        metric: its name; "" never ends a run.
-        goal: `max` or `min`.
-        patience: in updates.
-        min_improvement: in the unit of the metric.
-        min_steps: in updates.
-        progress: from `progress` of a checkpoint; of another metric or goal it is ignored.
+    `min_improvement`; a value that is not finite never does. `progress`, from a checkpoint, is
+    ignored if it is of another metric or goal.
     """
 
     metric: str

@@ -41,12 +41,8 @@ class Update(NamedTuple):
 def spread_over_devices(config: dict[str, Any], devices: int) -> None:
     """Changes `data` and `mesh` of a complete config, and logs what changes by it.
 
-    Args:
-        config: its `data` says what an update is, on any number of devices.
-        devices: the number of devices, all of `mesh.data` x `mesh.fsdp`.
-
-    Raises:
-        ValueError: if `mesh.fsdp` does not divide the devices.
+    The devices are all of `mesh.data` x `mesh.fsdp`; ValueError if `mesh.fsdp` does not divide
+    them.
     """
     data, fsdp = config["data"], config["mesh"]["fsdp"]
     if devices % fsdp:

@@ -116,14 +116,8 @@ def resolve(
 ) -> Training:
     """Adds to an experiment what follows from its data and devices; creates no arrays.
 
-    Args:
-        experiment: from `xling_jax.config.load`.
-        vocab: facts about the vocabulary; None for one of the config's size.
-        num_devices: devices that share a batch.
-        epoch: length of a pass over the data.
-
-    Raises:
-        ValueError: for the first option that does not go with these.
+    Without `vocab`, it is one of the config's size; `epoch` is the length of a pass over the data.
+    ValueError for the first option that does not go with these.
     """
     train = experiment.train_options(epoch)
     schedule = resolve_schedule(experiment.schedule, epoch, train.total_steps)
@@ -195,11 +189,7 @@ def init_params(model: CrossLingualModel) -> Callable[[jax.Array], Any]:
 
 
 def check(experiment: Experiment) -> None:
-    """Traces an update of an experiment, without arrays and data.
-
-    Raises:
-        ValueError: for the first option with which no update can be computed.
-    """
+    """Traces an update, without arrays and data; ValueError for options that allow none."""
     training = resolve(experiment)
     data, objective = experiment.data, training.objective
     directions, chunks = data.directions(), objective.context.encode_chunks
@@ -238,12 +228,7 @@ def check_batch_multiple(batch_multiple: int) -> None:
 def check_validation_metrics(training: Training, directions: Collection[Direction] = ()) -> None:
     """Checks the metrics of the validation loss that select or stop.
 
-    Args:
-        training: of the run.
-        directions: those that have held-out pairs; by default all.
-
-    Raises:
-        ValueError: if one of them is not measured, or does not say which values are better.
+    ValueError if one is not measured in these directions (by default all), or has no known goal.
     """
     train, data, objective = training.options, training.experiment.data, training.objective
     for which in ("best", "stop"):

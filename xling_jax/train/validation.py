@@ -24,14 +24,7 @@ SEED = 0
 
 
 class Validation:
-    """Measures the objective on held-out pairs.
-
-    Args:
-        objective: of the run.
-        batches: of the held-out pairs, with the seed `SEED`.
-        mesh: of the run.
-        params: shapes of the model's parameters.
-    """
+    """Measures the objective of a run on held-out pairs, batched with the seed `SEED`."""
 
     def __init__(self, objective: Objective, batches: TranslationBatches, mesh: Mesh, params: Any):
         self._batches, self._mesh = batches, mesh
@@ -87,14 +80,7 @@ def is_validation(metric: str) -> bool:
 def metric_names(
     objective: Objective, params: Any, data: DataOptions, directions: Collection[Direction] = ()
 ) -> list[str]:
-    """The metrics that `Validation` reports, from shapes alone.
-
-    Args:
-        objective: of the run.
-        params: shapes of the model's parameters.
-        data: of the run.
-        directions: those that have held-out pairs; by default all.
-    """
+    """The metrics that `Validation` reports, from shapes alone; by default for all directions."""
     if not data.validates:
         return []
     batch = objective.abstract_batch(data.buckets()[0], both=False)

@@ -15,15 +15,10 @@ from xling_jax.text.cooccurrence import cooccurrence_vectors
 
 
 def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any:
-    """Puts word vectors into the input token tables of parameters.
+    """Puts word vectors [vocab, width] into the input token tables, the leaves named `embedding`.
 
-    Args:
-        params: nested dict; tables are its leaves named `embedding`.
-        vectors: [vocab, width] float32.
-        found: [vocab] bool; other rows, and tables of another width, are unchanged.
-
-    Raises:
-        ValueError: if no table has that width.
+    Rows that are not `found`, and tables of another width, are unchanged; ValueError if no table
+    has that width.
     """
     flat = flatten_dict(params)
     width = vectors.shape[1]
@@ -69,13 +64,7 @@ def put_feature_keys(
 ) -> tuple[Any, float]:
     """Gives the most frequent features of the training text a row in a static encoder.
 
-    Args:
-        params: nested dict, of a model with such an encoder.
-        encoder: its options.
-        pairs: the token shards.
-
-    Returns:
-        The parameters, and the share of the features in the text that have a row.
+    Returns the parameters, and the share of the features in the text that have a row.
     """
 
     def texts() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -94,18 +83,9 @@ def put_encoder(params: Any, encoder: Any, vocab_size: int) -> tuple[Any, int]:
     """Puts the parameters of a trained encoder into a model, where their names agree.
 
     Of token tables, leaves named `embedding`, and of `token_weight`, the number of rows beyond the
-    vocabulary may differ: they are padding, or published ones that no token has.
-
-    Args:
-        params: nested dict, of the model.
-        encoder: likewise, of the encoder alone.
-        vocab_size: number of ids of the vocabulary that both have.
-
-    Returns:
-        The parameters, and the number of arrays taken from the encoder.
-
-    Raises:
-        ValueError: if there are none, or one has another shape.
+    vocabulary may differ: they are padding, or published ones that no token has. Returns the
+    parameters, and the number of arrays taken; ValueError if there are none, or one has another
+    shape.
     """
     flat, found = flatten_dict(params), flatten_dict({"encoder": encoder})
 

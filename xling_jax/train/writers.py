@@ -145,12 +145,7 @@ def _run_ids(
 
 
 def check_writers(names: tuple[str, ...]) -> None:
-    """Checks the writers of a config.
-
-    Raises:
-        ValueError: for an unknown one.
-        ImportError: for one whose client is not installed; says how to install it.
-    """
+    """Raises ValueError for an unknown writer, ImportError for one without its client."""
     for name in names:
         WRITERS[name]
         if name in ("wandb", "mlflow"):  # also the names of their packages and extras
