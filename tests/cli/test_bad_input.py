@@ -141,61 +141,44 @@ def test_a_dry_run_refuses_what_training_refuses_with_the_same_line(
     assert not (tmp_path / "w").exists()
 
 
-# Of every kind of setting values that cannot be: config, key, values.
-IMPOSSIBLE = [
-    ("ct_laser", "seed", (-1,)),
-    ("ct_laser", "compute_dtype", ("int8",)),
-    ("ct_laser", "dropout_generator", (3,)),
-    ("ct_laser", "data.pairs", ((1, 2),)),
-    ("ct_laser", "data.bucket_lengths", (("long",),)),
-    ("ct_laser", "data.accumulation_steps", (10**9,)),
-    ("ct_laser", "data.batch_multiple", (-8,)),
-    ("ct_laser", "data.max_tokens", (0, 10**9)),
-    ("ct_laser", "data.sampling_exponent", ("nan",)),
-    ("lightweight", "data.batch_size", (-16,)),
-    ("ct_laser", "cleaning.max_length_ratio", ("inf",)),
-    ("ct_laser", "cleaning.min_script_share", (2.0,)),
-    ("ct_laser", "vocab.character_coverage", (0.97,)),
-    ("ct_laser", "vocab.model_type", ("bytes",)),
-    ("ct_laser", "vocab.size", (10**9,)),
-    ("ct_laser", "encoder.width", (-32, 10**9)),
-    ("ct_laser", "encoder.layers", (10**6,)),
-    ("ct_laser", "encoder.heads", (0,)),
-    ("ct_laser", "encoder.dropout", (1.0, "nan")),
-    ("laser", "encoder.embedding_width", (0,)),
-    ("laser", "decoder.output_width", (-1,)),
-    ("lightweight", "encoder.max_length_tokens", (0,)),
-    ("ct_laser", "objective.encode_chunks", (7,)),
-    ("ct_laser", "objective.translation.weight", ("nan",)),
-    ("ct_laser", "objective.translation.label_smoothing", (1.0,)),
-    ("ct_laser", "objective.translation.max_logits", (-1,)),
-    ("ct_laser", "objective.distance.num_negatives", (0,)),
-    ("ct_laser", "objective.distance.margin", ("inf",)),
-    ("ct_laser", "objective.distance.negatives", ("hard",)),
-    ("lightweight", "objective.alignment.scale", (0.0,)),
-    ("lightweight", "objective.similarity_distribution.reduction", ("max",)),
-    ("lightweight", "objective.token_distribution.tasks.mlm", (-1.0,)),
-    ("lightweight", "objective.token_distribution.overlap", ("drop",)),
-    ("ct_laser", "optimizer.b1", (1.0,)),
-    ("ct_laser", "optimizer.clip_global_norm", ("nan",)),
-    ("lightweight", "optimizer.l2_penalty", (-1.0, (True,))),
-    ("ct_laser", "schedule.peak_value", ("nan",)),
-    ("ct_laser", "schedule.warmup_steps", (0,)),
-    ("ct_laser", "schedule.warmup_epochs", ("nan",)),
-    ("ct_laser", "train.total_steps", (0,)),
-    ("ct_laser", "train.total_epochs", ("nan", "1e999", True)),
-    ("ct_laser", "train.checkpoint_every_steps", (0,)),
-    ("ct_laser", "train.keep_last", (0,)),
-    ("ct_laser", "train.keep_best", (-1,)),
-]
+# Of every kind of setting values that cannot be.
+IMPOSSIBLE = {
+    "ct_laser": """
+        seed=-1 compute_dtype=int8 dropout_generator=3 data.pairs=(1,2)
+        data.bucket_lengths=('long',) data.accumulation_steps=1000000000 data.batch_multiple=-8
+        data.max_tokens=0 data.max_tokens=1000000000 data.sampling_exponent=nan
+        cleaning.max_length_ratio=inf cleaning.min_script_share=2.0 vocab.character_coverage=0.97
+        vocab.model_type=bytes vocab.size=1000000000 encoder.width=-32 encoder.width=1000000000
+        encoder.layers=1000000 encoder.heads=0 encoder.dropout=1.0 encoder.dropout=nan
+        objective.encode_chunks=7 objective.translation.weight=nan
+        objective.translation.label_smoothing=1.0 objective.translation.max_logits=-1
+        objective.distance.num_negatives=0 objective.distance.margin=inf
+        objective.distance.negatives=hard optimizer.b1=1.0 optimizer.clip_global_norm=nan
+        schedule.peak_value=nan schedule.warmup_steps=0 schedule.warmup_epochs=nan
+        train.total_steps=0 train.total_epochs=nan train.total_epochs=1e999
+        train.total_epochs=True train.checkpoint_every_steps=0 train.keep_last=0
+        train.keep_best=-1
+    """,
+    "lightweight": """
+        data.batch_size=-16 encoder.max_length_tokens=0 objective.alignment.scale=0.0
+        objective.similarity_distribution.reduction=max
+        objective.token_distribution.tasks.mlm=-1.0 objective.token_distribution.overlap=drop
+        optimizer.l2_penalty=-1.0 optimizer.l2_penalty=(True,)
+    """,
+    "laser": """
+        encoder.embedding_width=0 decoder.output_width=-1
+    """,
+}
 
 
-@pytest.mark.parametrize("config, key, values", IMPOSSIBLE, ids=lambda part: str(part))
-def test_values_that_cannot_be_are_refused_in_one_line_that_names_them(config, key, values):
-    for value in values:
-        with pytest.raises(ValueError, match=rf"{key.split('.')[-1]}") as caught:
-            check(load(f"{config}:smoke", [f"--config.{key}={value}"]))
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(
+    "config, word", [(config, word) for config, ws in IMPOSSIBLE.items() for word in ws.split()]
+)
+def test_values_that_cannot_be_are_refused_in_one_line_that_names_them(config, word):
+    name = word.partition("=")[0].rpartition(".")[2]
+    with pytest.raises(ValueError, match=name) as caught:
+        check(load(f"{config}:smoke", [f"--config.{word}"]))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -224,17 +207,10 @@ def test_a_missing_config_and_an_unknown_size_are_wrong_use(fails, tmp_path):
     assert "'tiny' must be one of paper" in fails(["train", "--config", config, *workdir], 2)
 
 
-@pytest.mark.parametrize("option", ["--confg.encoder.width=8", "--workdri=w"])
-def test_an_unknown_option_is_wrong_use(option, corpus, tmp_path, capsys):
-    with pytest.raises(SystemExit) as exit:
-        main([*arguments("train", corpus, tmp_path / "w"), option])
-    assert exit.value.code == 2 and option in capsys.readouterr().err
-
-
 def test_a_workdir_that_cannot_be_written_is_named(corpus, fails, tmp_path):
     (tmp_path / "file").write_text("")
-    for workdir in (Path("/proc/xling"), tmp_path / "file"):
-        assert str(workdir) in fails(arguments("prepare", corpus, workdir), 1)
+    for workdir, status in ((Path("/proc/xling"), 1), (tmp_path / "file", 2)):
+        assert str(workdir) in fails(arguments("prepare", corpus, workdir), status)
 
 
 def test_an_existing_output_is_refused(fails, tmp_path):
@@ -353,14 +329,6 @@ def test_every_command_has_help_with_an_example(capsys):
             main([*words, "--help"])
         out = capsys.readouterr().out
         assert exit.value.code == 0 and "example" in out and "xling " in out.split("example")[1]
-
-
-def test_a_misspelt_argument_is_put_right(capsys):
-    with pytest.raises(SystemExit) as exit:
-        main(["embed", "--model", "m", "--input", "a", "--output", "b", "--overwite"])
-    assert exit.value.code == 2
-    line = capsys.readouterr().err
-    assert "embed: unknown argument --overwite; did you mean --overwrite?" in line
 
 
 def test_closed_stdout_is_one_line(monkeypatch, capsys):

@@ -111,13 +111,8 @@ def finish(pair: list[subprocess.Popen]) -> tuple[list[int], list[str]]:
 
 
 @pytest.mark.exhaustive
-def test_processes_that_succeed_leave_together():
-    assert finish(start_pair("well", "well"))[0] == [0, 0]
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["http_proxy", "https_proxy"])
-def test_the_coordinator_is_not_reached_through_a_proxy(name, monkeypatch):
+def test_processes_that_succeed_leave_together_and_meet_without_a_proxy(name, monkeypatch):
     monkeypatch.setenv(name, "http://127.0.0.1:9")  # a closed port
     monkeypatch.setenv("no_proxy", "example.org")
     monkeypatch.delenv("no_grpc_proxy", raising=False)
@@ -140,9 +135,8 @@ def test_a_process_that_waits_for_one_that_never_starts_ends(number, monkeypatch
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_an_error_in_one_ends_both(number):
-    statuses, errors = finish(
-        start_pair(*(["error", "well"] if number == 0 else ["well", "error"]))
-    )
+    ends = ["error" if process == number else "well" for process in range(2)]
+    statuses, errors = finish(start_pair(*ends))
     assert statuses[number] == 1 and "bad luck" in errors[number]
     assert statuses[1 - number] != 0
     # Unless JAX was the first to know and ended it.

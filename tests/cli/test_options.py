@@ -138,15 +138,20 @@ def test_the_list_of_commands_imports_none_of_them():
 
 
 def test_a_misspelt_argument_is_named_rather_than_what_is_missing_without_it(capsys):
+    train, embed = "train --config c --workdir w", "embed --model m --input a --output b"
     for words, message in (
+        (f"{embed} --overwite".split(), "unknown argument --overwite; did you mean --overwrite?"),
+        (f"{train} --confg.encoder.width=8".split(), "--confg.encoder.width=8"),
+        (f"{train} --workdri=w".split(), "--workdri=w"),
         (["embed", "--mdoel=mini", "--quiet"], "unknown argument --mdoel=mini; did you mean --mod"),
         (["evaluate", "retrieval", "--modl", "m"], "unknown argument --modl; did you mean --mod"),
         (["embed", "--inp", "a", "--config.a=1"], "error: the following arguments are required"),
     ):
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as exit:
             main(words)
         error = capsys.readouterr().err
-        assert message in error and ("required" in error) == ("required" in message)
+        assert exit.value.code == 2 and message in error
+        assert ("required" in error) == ("required" in message)
 
 
 def test_an_unknown_command_names_the_near_ones_or_all(capsys):

@@ -153,16 +153,6 @@ def test_a_job_in_which_a_process_failed_is_not_queued_again(launcher, tmp_path)
     assert [call[0] for call in launcher.calls()] == ["srun", "scontrol"]
 
 
-def test_options_of_sbatch_are_refused_inside_a_job(launcher, tmp_path):
-    words = ["train", "--workdir", str(tmp_path / "w")]
-    refused = launcher.run(["slurm.sh", "--nodes=4", "-p", "gpu", *words], IN_JOB)
-    assert (refused.returncode, launcher.calls()) == (2, [])
-    assert refused.stderr == (
-        "launch/slurm.sh: this shell is in job 7, whose options are set; leave out --nodes=4 -p gpu"
-        ", or `unset SLURM_JOB_ID` to submit a job\n"
-    )
-
-
 def test_a_dry_run_inside_a_job_removes_nothing(launcher, tmp_path):
     failed = tmp_path / "failed"
     failed.write_text("3")
@@ -320,13 +310,20 @@ def test_babysit_creates_and_continues_until_the_command_is_done(night, launcher
     assert (tmp_path / "looks").read_text() + (tmp_path / "looks.requests").read_text() == ""
 
 
-# What `resume` finds: slice, what its command came to, request; and what it does.
+# What `resume` finds: slice, what its command came to, request; and what it does or says.
 RESUMED = {
     "queue, preempted": ("PREEMPTED", "", ["SUSPENDED", "ACTIVE"], "delete create scp start"),
     "queue, deleted before": ("gone", "", ["gone", "ACTIVE"], "create scp start"),
     "deleted before": ("gone", "", [], "create scp start"),
     "installed in part": ("READY", "bare", [], "scp start"),
     "there": ("READY", "143", [], "start"),
+    "gcloud cannot tell": (
+        "unknown",
+        "",
+        [],
+        "launch/tpu.sh: laser: state unknown: ERROR: (gcloud) UNAVAILABLE: no route to host; "
+        "try again once gcloud answers\n",
+    ),
 }
 
 
@@ -336,19 +333,10 @@ def test_resume_does_what_is_missing(case, launcher, tmp_path):
     write_slice(tmp_path, [(state, came_to)], requests)
     variables = {"LOOKS": str(tmp_path / "looks")} | ({"QUEUE": "1"} if requests else {})
     ran = launcher.run(["tpu.sh", "resume", *TRAIN, "gs://b/w"], TPU | variables)
-    assert (ran.returncode, done_to_slice(tmp_path)) == (0, expected.split()), ran.stderr
-
-
-def test_resume_leaves_a_slice_alone_whose_state_gcloud_cannot_tell(launcher, tmp_path):
-    write_slice(tmp_path, [("unknown", "")])
-    variables = TPU | {"LOOKS": str(tmp_path / "looks")}
-    ran = launcher.run(["tpu.sh", "resume", *TRAIN, "gs://b/w"], variables)
-    assert (ran.returncode, ran.stderr) == (
-        2,
-        "launch/tpu.sh: laser: state unknown: ERROR: (gcloud) UNAVAILABLE: no route to host; "
-        "try again once gcloud answers\n",
-    )
-    assert done_to_slice(tmp_path) == []
+    if state == "unknown":  # the slice is left alone
+        assert (ran.returncode, ran.stderr, done_to_slice(tmp_path)) == (2, expected, [])
+    else:
+        assert (ran.returncode, done_to_slice(tmp_path)) == (0, expected.split()), ran.stderr
 
 
 def test_several_slices_are_requested_together_and_each_gets_the_command(launcher):
@@ -363,44 +351,44 @@ def test_several_slices_are_requested_together_and_each_gets_the_command(launche
     assert (refused.returncode, "needs QUEUE=1" in refused.stderr) == (2, True)
 
 
-def test_the_job_set_holds_what_it_was_given(launcher):
-    words = ["gke.sh", "start", *TRAIN, "gs://b/w"]
-    assert launcher.run(words, GKE).returncode == 0
+def job_set_of(launcher: Launcher, words: list[str], variables: dict[str, str]) -> tuple:
+    """Starts a command; returns the JobSet, its job, the pod's spec and its container."""
+    assert launcher.run(["gke.sh", "start", *words], variables).returncode == 0
     manifest = "\n".join(launcher.calls()[0][3:])
     assert "${" not in manifest.replace("${VARIABLES}", "")
     job_set = yaml.safe_load(manifest)
+    job = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    return job_set, job, pod, container
+
+
+def test_the_job_set_holds_what_it_was_given(launcher):
+    words = [*TRAIN, "gs://b/w"]
+    job_set, job, pod, container = job_set_of(launcher, words, GKE)
     assert job_set["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
     assert job_set["metadata"]["name"] == "laser"
-    job = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert (job["completions"], job["parallelism"], job["backoffLimit"]) == (4, 4, 0)
-    pod = job["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     assert pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "4x4"
-    container = pod["containers"][0]
-    assert container["args"] == [*words[2:], "--distributed"]
+    assert container["args"] == [*words, "--distributed"]
     assert container["resources"]["limits"] == {"google.com/tpu": 8}
 
 
 def test_the_job_set_keeps_every_character_of_an_argument(launcher):
     words = ["a\n  b\n\n'c' \"d\" \\n", "'e'\tf", "\\", '"', "", "\n"]
-    assert launcher.run(["gke.sh", "start", "train", *words], GKE).returncode == 0
-    text = "\n".join(launcher.calls()[0][3:])
-    pod = yaml.safe_load(text)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    (container,) = pod["spec"]["containers"]
+    *_, container = job_set_of(launcher, ["train", *words], GKE)
     assert container["args"] == ["train", *words, "--distributed"]
 
 
 def test_the_job_set_of_gpu_machines_tells_each_pod_who_it_is(launcher):
-    words = ["gke.sh", "start", *TRAIN, "gs://b/w"]
+    words = [*TRAIN, "gs://b/w"]
     variables = {"NAME": "laser", "IMAGE": "i:1", "ACCELERATOR": "nvidia-h100-80gb", "HOSTS": "2"}
-    assert launcher.run(words, variables | {"GPUS": "8"}).returncode == 0
-    job_set = yaml.safe_load("\n".join(launcher.calls()[0][3:]))
-    pod = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    *_, pod, container = job_set_of(launcher, words, variables | {"GPUS": "8"})
     assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
-    (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
     assert container["args"] == [
-        *words[2:],
+        *words,
         # The name that the JobSet's service gives the first pod.
         "--coordinator=laser-workers-0-0.laser:8482",
         "--num-processes=2",
@@ -491,49 +479,40 @@ def test_an_installation_is_marked_at_its_end_and_leaves_no_archive(launcher, tm
     assert archives[0] != archives[1]  # of another checkout, at the same time
 
 
-WRONG = {
-    "tpu.sh": "no action given",
-    "tpu.sh fly": "is not create, install",
-    "tpu.sh babysit --quiet evaluate": "'evaluate' cannot run in several processes",
-    "gke.sh start export": "'export' cannot run in several processes",
-    "slurm.sh --nodes 4 fly": "'fly' is not a command of xling",
-    "slurm.sh train --workdir gs://b/w": "set LOGS=DIRECTORY",
-    "local.sh 0 train": "N='0' must be a number",
-    "local.sh 2 train": "set LOGS=DIRECTORY",
+def without(known: dict[str, str], name: str) -> dict[str, str]:
+    return {variable: value for variable, value in known.items() if variable != name}
+
+
+WHOLE = "must be a whole number of at least"
+WRONG = {  # what is run, variables, what is said
+    "tpu.sh": (TPU, "no action given"),
+    "tpu.sh fly": (TPU, "is not create, install"),
+    "tpu.sh babysit --quiet evaluate": (TPU, "'evaluate' cannot run in several processes"),
+    "gke.sh start export": (GKE, "'export' cannot run in several processes"),
+    "slurm.sh --nodes 4 fly": ({}, "'fly' is not a command of xling"),
+    "slurm.sh train --workdir gs://b/w": ({}, "set LOGS=DIRECTORY"),
+    "local.sh 0 train": ({}, "N='0' must be a number"),
+    "local.sh 2 train": ({}, "set LOGS=DIRECTORY"),
+    "tpu.sh create train": (without(TPU, "ZONE"), "set ZONE; see --help"),
+    "gke.sh start train": (without(GKE, "IMAGE"), "set IMAGE; see --help"),
+    "tpu.sh babysit train": (TPU | {"EVERY_S": "1min"}, f"EVERY_S='1min' {WHOLE}"),
+    "local.sh 2 train --workdir w": ({"GPUS": "2,3"}, f"GPUS='2,3' {WHOLE}"),
+    "local.sh 3 train --workdir w": ({"GRACE": "0.5"}, f"GRACE='0.5' {WHOLE}"),
+    "slurm.sh --nodes=4 -p gpu train --workdir w": (
+        IN_JOB,
+        "this shell is in job 7, whose options are set; leave out --nodes=4 -p gpu, or "
+        "`unset SLURM_JOB_ID` to submit a job",
+    ),
 }
 
 
 @pytest.mark.parametrize("words", WRONG)
 def test_wrong_use_is_one_line(words, launcher):
-    script = words.split()[0]
-    ran = launcher.run(words.split(), TPU if script == "tpu.sh" else GKE)
+    variables, message = WRONG[words]
+    ran = launcher.run(words.split(), variables)
     assert (ran.returncode, ran.stdout, launcher.calls()) == (2, "", [])
-    assert len(ran.stderr.splitlines()) == 1
-    assert ran.stderr.startswith(f"launch/{script}: ") and WRONG[words] in ran.stderr
-
-
-@pytest.mark.parametrize("variable", ["ZONE", "IMAGE"])
-def test_a_missing_variable_is_named(variable, launcher):
-    words, known = (["tpu.sh", "create"], TPU) if variable in TPU else (["gke.sh", "start"], GKE)
-    given = {name: value for name, value in known.items() if name != variable}
-    ran = launcher.run([*words, "train"], given)
-    assert (ran.returncode, launcher.calls()) == (2, [])
-    assert ran.stderr == f"launch/{words[0]}: set {variable}; see --help\n"
-
-
-@pytest.mark.parametrize(
-    "words, variable, value",
-    [
-        ("tpu.sh babysit train", "EVERY_S", "1min"),
-        ("local.sh 2 train --workdir w", "GPUS", "2,3"),
-        ("local.sh 2 train --workdir w", "GRACE", "0.5"),
-    ],
-)
-def test_a_variable_that_is_no_number_is_named(words, variable, value, launcher):
-    ran = launcher.run(words.split(), TPU | {variable: value})
-    assert (ran.returncode, ran.stdout, launcher.calls()) == (2, "", [])
-    message = f"launch/{words.split()[0]}: {variable}='{value}' must be a whole number of at least"
-    assert ran.stderr.startswith(message) and len(ran.stderr.splitlines()) == 1
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith(f"launch/{words.split()[0]}: ") and message in line
 
 
 @pytest.mark.parametrize("script", ["tpu.sh", "gke.sh", "slurm.sh", "local.sh"])
