@@ -290,6 +290,28 @@ def test_data_to_keep_are_those_of_the_same_corpora_in_the_same_order(tmp_path):
             prepare(workdir=tmp_path / "w", keep=True, **settings(*others))
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda entry: [*entry[:2], "0" + entry[2][1:], *entry[3:]],
+        lambda entry: [*entry[:2], entry[2] + "x", *entry[3:]],
+        lambda entry: [*entry[:2], 7, *entry[3:]],
+        lambda entry: entry[:2],
+        lambda entry: entry[0],
+        lambda entry: {"0": entry},
+    ],
+)
+def test_damaged_hashes_of_inputs_are_computed_again(tmp_path, damage):
+    corpus = write_corpus(tmp_path / "corpus.tsv", 30)
+    first = prepare(workdir=tmp_path / "w", **settings(corpus))
+    path = tmp_path / "w/data/input_hashes.json"
+    before = path.read_bytes()
+    entries = {name: damage(entry) for name, entry in json.loads(before).items()}
+    path.write_text(json.dumps(entries))
+    assert prepare(workdir=tmp_path / "w", keep=True, **settings(corpus)) == first
+    assert path.read_bytes() == before
+
+
 def test_options_that_a_version_lacks_were_as_by_default_and_those_that_are_gone_do_not_count(
     corpus, tmp_path
 ):
