@@ -154,8 +154,8 @@ def _checked(
     check_same_dim(queries, keys, names)
     if not len(keys):
         raise ValueError(f"{names[1]} must hold at least one row; got none")
-    if k < 1:
-        raise ValueError(f"k must be at least 1; got {k}")
+    if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
+        raise ValueError(f"k must be a whole number, at least 1; got {k!r}")
     if not memory_mb > 0:
         raise ValueError(f"memory_mb must be positive; got {memory_mb}")
     return queries, keys

@@ -54,8 +54,9 @@ class UnitRows:
             norms = np.sqrt(np.einsum("nd,nd->n", values, values, dtype=np.float64))
             if not np.isfinite(norms).all():
                 row = start + int(np.flatnonzero(~np.isfinite(norms))[0])
+                excess = _excess(values[row - start])
                 row = row if rows is None else int(rows[row])
-                raise ValueError(f"{name}[{row}] must be finite; it holds NaN or infinity")
+                raise ValueError(f"{name}[{row}] must be finite; {excess}")
             scales = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
             self._scales[block, 0] = np.minimum(scales, np.finfo(np.float32).max)
 
@@ -157,14 +158,23 @@ def finite_block(
     Raises:
         ValueError: if a value is not finite; names its row.
     """
-    block = np.asarray(array[rows], dtype=dtype)
+    with np.errstate(over="ignore"):  # refused below
+        block = np.asarray(array[rows], dtype=dtype)
     if isinstance(array, UnitRows):  # checked on construction
         return block
     finite = np.isfinite(block)
     if not finite.all():
         row = int(np.flatnonzero(~finite.all(axis=1))[0]) + (rows.start or 0)
-        raise ValueError(f"{name}[{row}] must be finite in {block.dtype}; it holds NaN or infinity")
+        excess = _excess(array[row : row + 1])
+        raise ValueError(f"{name}[{row}] must be finite in {block.dtype}; {excess}")
     return block
+
+
+def _excess(row: np.ndarray) -> str:
+    """Says why a row cannot be used: values that are not finite, or too large to compute with."""
+    if np.isfinite(row).all():
+        return f"it holds {row.flat[np.abs(row).argmax()]:g}, which is too large; divide all by it"
+    return "it holds NaN or infinity"
 
 
 def row_blocks(array: np.ndarray, name: str = "vectors") -> Iterator[tuple[slice, np.ndarray]]:

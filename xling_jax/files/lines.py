@@ -36,6 +36,8 @@ _RULES = {
 # The same as the inside of a regular expression's group.
 COMPRESSED = "|".join(re.escape(suffix) for suffix in COMPRESSED_SUFFIXES)
 
+# A line of a damaged file is skipped up to this size; a device without end is not text.
+_ENDLESS_BYTES = 1 << 30
 _CHUNK_BYTES = 1 << 18
 # Compressed bytes a step: a zstd block of a few bytes may hold 128 KiB of text.
 _ZSTD_STEP_BYTES = 1 << 12
@@ -88,32 +90,41 @@ def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:
         NUL byte, or longer than `MAX_LINE_BYTES` is a `BrokenLine`.
 
     Raises:
-        ValueError, OSError: as `read_chunks`.
+        ValueError, OSError: as `read_chunks`; also for a line without end, and for a file whose
+            lines end in "\r".
     """
     tail = b""  # The beginning of a line whose end has not been read yet.
-    skipping = False  # Inside a line that is too long: its bytes are thrown away as they come.
-    at_start = True
+    # Inside a line that is too long: it has been yielded, and its bytes are thrown away.
+    skipping = False
+    skipped = 0
+    at_start = one_line = True
     for chunk in read_chunks(path):
         if at_start:
             chunk, at_start = chunk.removeprefix(_BYTE_ORDER_MARK), False
         end = chunk.rfind(b"\n") + 1
         if not end:
             tail = b"" if skipping else tail + chunk
+            skipped = skipped + len(chunk) if skipping else 0
+            if skipped > _ENDLESS_BYTES:
+                raise ValueError(f"{shown(path)}: no line end in {skipped:,} bytes; is it text?")
             if len(tail) > MAX_LINE_BYTES:
+                yield [BrokenLine(LINE_TOO_LONG)]
                 tail, skipping = b"", True
             continue
+        one_line = False
         first_end = chunk.index(b"\n") + 1
         if skipping or len(tail) + first_end > MAX_LINE_BYTES + 1:
-            yield [BrokenLine(LINE_TOO_LONG)]
+            if not skipping:
+                yield [BrokenLine(LINE_TOO_LONG)]
             block = chunk[first_end:end]
         else:
             block = tail + chunk[:end]
         if block:
             yield _split_block(block)
         tail, skipping = chunk[end:], False
-    if skipping:
-        yield [BrokenLine(LINE_TOO_LONG)]
-    elif tail:
+    if one_line and b"\r" in tail.rstrip(b"\r"):
+        raise ValueError(f"{shown(path)}: lines end in CR alone; convert it with tr '\\r' '\\n'")
+    if tail:
         yield _split_block(tail + b"\n")
 
 

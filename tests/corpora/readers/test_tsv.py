@@ -11,6 +11,7 @@ import zstandard
 
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.specs import read_corpus
+from xling_jax.files import lines
 from xling_jax.files.lines import MAX_LINE_BYTES
 
 _COMPRESS = {
@@ -162,6 +163,22 @@ def test_longest_line_allowed_is_read(tmp_path):
 def test_too_long_last_line_without_end_is_found(tmp_path):
     path = _write(tmp_path / "a.tsv", b"de\ten\nja\tyes\n" + b"x" * (2 * MAX_LINE_BYTES))
     assert _read(path)[-1] == Row({}, path, 3, "line_too_long")
+
+
+def test_a_line_without_end_is_refused_at_its_limit(monkeypatch):
+    with pytest.raises(ValueError, match="^/dev/zero:1: a line must be below 1,000,000 bytes"):
+        next(lines.iterate_lines("/dev/zero"))
+    monkeypatch.setattr(lines, "_ENDLESS_BYTES", 3 * MAX_LINE_BYTES)
+    with pytest.raises(ValueError, match="^/dev/zero: no line end in 3,.* bytes; is it text"):
+        list(lines.read_line_blocks("/dev/zero"))
+
+
+def test_lines_that_end_in_cr_alone_are_refused(tmp_path):
+    path = _write(tmp_path / "a.tsv", b"de\ten\rja\tyes\rnein\tno\r")
+    with pytest.raises(ValueError, match=r"a\.tsv: lines end in CR alone; convert it with tr"):
+        _read(path)
+    path = _write(tmp_path / "a.tsv", b"de\ten\nja\rdoch\tyes")
+    assert _read(path) == [Row({"de": "ja\rdoch", "en": "yes"}, path, 2)]
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
