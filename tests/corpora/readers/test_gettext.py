@@ -241,6 +241,17 @@ def test_broken_catalog_is_named(tmp_path, name):
         read_texts(tmp_path)
 
 
+@pytest.mark.parametrize("encoding", ["idna", "utf-16", "unicode_escape", "nothing"])
+def test_a_compiled_catalog_in_an_encoding_that_is_not_its_own_is_named(tmp_path, encoding):
+    write_po(tmp_path / "de.mo", {"Fine": "Sch\u00f6n", "Bad": r"Schlecht \x"})
+    data = (tmp_path / "de.mo").read_bytes()
+    header = b"Content-Type: text/plain; charset=UTF-8\n"
+    declared = header.replace(b"UTF-8", encoding.encode()).replace(b"text/plain", b"")
+    (tmp_path / "de.mo").write_bytes(data.replace(header, declared.ljust(len(header))))
+    with pytest.raises(ValueError, match=r"de\.mo: not a valid gettext catalog"):
+        read_texts(tmp_path)
+
+
 def test_broken_wheel_is_named(tmp_path):
     (tmp_path / "a.whl").write_bytes(b"no zip")
     with pytest.raises(ValueError, match="a.whl: not a valid wheel"):

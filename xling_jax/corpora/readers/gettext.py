@@ -288,12 +288,18 @@ def _entries(catalog: _Catalog) -> dict[tuple, _Entry]:
     data = catalog.read()
     parse = _parse_mo if catalog.name.lower().endswith(".mo") else _parse_po
     try:
-        parsed, decode = parse(data)
+        return _translated(*parse(data), catalog.name)
     except (OSError, ValueError, LookupError, struct.error) as error:
         raise ValueError(
             f"{catalog.name}: not a valid gettext catalog ({error}); fix the file or leave it out"
         ) from None
-    one, many = _plural_forms(parsed.metadata.get("Plural-Forms", ""), catalog.name)
+
+
+def _translated(
+    parsed: polib.POFile | polib.MOFile, decode: Callable[[str], str], name: str
+) -> dict[tuple, _Entry]:
+    """See `_entries`; `decode` raises ValueError for text that is not in its encoding."""
+    one, many = _plural_forms(parsed.metadata.get("Plural-Forms", ""), name)
     entries: dict[tuple, _Entry] = {}
     for number, entry in enumerate(parsed, start=1):
         flags = getattr(entry, "flags", ())
