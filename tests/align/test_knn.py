@@ -315,7 +315,7 @@ def test_normalize_leaves_its_input_alone():
     ("queries", "keys", "k", "message"),
     [
         (np.eye(2), np.eye(3), 1, "same dim; got 2 and 3"),
-        (np.eye(2), np.eye(2), 0, "k must be a whole number, at least 1"),
+        (np.eye(2), np.eye(2), 0, "k must be at least 1"),
         (np.eye(2), np.empty((0, 2)), 1, "at least one row"),
         (np.ones(2), np.eye(2), 1, r"queries must have shape \[n, dim\]"),
         (np.eye(2), np.full((2, 2), "a"), 1, "keys must hold real numbers"),

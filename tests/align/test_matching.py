@@ -249,7 +249,6 @@ def test_progress_ends_with_all_documents(rng):
     [
         ({"similarity": "dot"}, "similarity='dot' must be one of margin, cosine"),
         ({"k": 0}, "k must be at least 1; got 0"),
-        ({"k": 2.5}, "k must be a whole number, at least 1; got 2.5"),
         ({"candidates": 0}, "candidates must be at least 1; got 0"),
         ({"target": np.ones((2, 5))}, "same dim; got 4 and 5"),
         ({"source": np.ones(4)}, r"source must have shape \[n, dim\]"),

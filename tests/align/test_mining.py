@@ -260,14 +260,14 @@ def test_n_best_lists_hold_all_candidates_by_margin():
     [
         ({"margin": "cosine"}, "margin='cosine' must be one of ratio, distance, absolute"),
         ({"retrieval": "best"}, "retrieval='best' must be one of max, intersect, fwd, bwd"),
-        ({"k": 2.5}, "k must be a whole number, at least 1; got 2.5"),
-        ({"k": True}, "k must be a whole number"),
-        ({"k": "3"}, "k must be a whole number, at least 1; got '3'"),
+        ({"k": 2.5}, "k must be at least 1 and whole; got 2.5"),
+        ({"k": True}, "k must be at least 1 and whole"),
+        ({"k": "3"}, "k must be at least 1 and whole; got '3'"),
         (
             {"source": np.array([[1, 2], [1e39, 0]])},
             r"source\[1\] .* float32; it holds 1e\+39, which",
         ),
-        ({"k": 0}, "k must be a whole number, at least 1"),
+        ({"k": 0}, "k must be at least 1"),
         ({"memory_mb": 0}, "memory_mb must be positive"),
         ({"target": np.ones((4, 3))}, "same dim; got 2 and 3"),
         ({"source": np.array([[1, 2], [np.nan, 0]])}, r"source\[1\] must be finite"),

@@ -23,6 +23,9 @@ _logger = logging.getLogger(__name__)
 # Of the lines of a side, above which there is a warning.
 _MANY_BROKEN = 0.01
 
+# Readers in universal newlines mode take "\\r" for the end of a row.
+_SPACES = str.maketrans("\t\r", "  ")
+
 Line = str | BrokenLine
 Columns = tuple[list[Line], list[Line]]
 
@@ -215,7 +218,7 @@ def write_pairs(
 
 
 def _cell(text: Line) -> str:
-    return "" if isinstance(text, BrokenLine) else text.replace("\t", " ")
+    return "" if isinstance(text, BrokenLine) else text.translate(_SPACES)
 
 
 @contextlib.contextmanager

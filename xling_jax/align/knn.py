@@ -155,7 +155,7 @@ def _checked(
     if not len(keys):
         raise ValueError(f"{names[1]} must hold at least one row; got none")
     if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
-        raise ValueError(f"k must be a whole number, at least 1; got {k!r}")
+        raise ValueError(f"k must be at least 1 and whole; got {k!r}")
     if not memory_mb > 0:
         raise ValueError(f"memory_mb must be positive; got {memory_mb}")
     return queries, keys

@@ -14,6 +14,7 @@ from xling_jax.align.filters import Filters
 from xling_jax.align.histogram import format_histogram, score_histogram
 from xling_jax.align.mining import MinedPairs
 from xling_jax.cli.options import flag
+from xling_jax.files.lines import BrokenLine
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
@@ -138,8 +139,13 @@ class Cut:
         if given and (num_below := np.count_nonzero(np.isneginf(pairs.scores) & ~unusable)):
             dropped["cosine"] = num_below
         cuts = self.given()
-        # Without a cut, given pairs that have no score stay.
+        # Without a cut, given pairs that have no score stay, but for those that filters drop.
         kept = unusable.copy() if given and not cuts else np.zeros(len(pairs), bool)
+        unscored = np.flatnonzero(kept)
+        kept[unscored], also_dropped = _passing(
+            pairs.take(unscored), None, problem_of, source, target
+        )
+        dropped += also_dropped
         kept[order[np.flatnonzero(passing)]] = True
         if cuts or precisions is not None or dropped:
             self._log(ranked, count, int(kept.sum()), len(pairs), precisions, dropped, unit)
@@ -185,7 +191,8 @@ def _passing(
     for index, (_, i, j) in enumerate(pairs):
         if num_passing == enough:
             return passing[:index], dropped
-        if problem := problem_of(source[i], target[j]):
+        texts = ("" if isinstance(t, BrokenLine) else t for t in (source[i], target[j]))
+        if problem := problem_of(*texts):
             passing[index] = False
             dropped[problem] += 1
         else:

@@ -54,6 +54,27 @@ def test_native_codes_are_dropped_and_highlighted_text_is_kept(path):
     assert _read(path, _tmx(_tuv("en", text) + _tuv("de", "d")))[0].texts["en"] == "a b c"
 
 
+@pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        ("one<ph>{n}</ph>two", "one two"),
+        ("one<it>{/i}</it><ph><sub>n</sub></ph>two", "one two"),
+        ("one<ph/>, two<ph/> three<ph/>", "one, two three"),
+        ("o<bpt>{b}</bpt>n<ept>{/b}</ept>e", "one"),
+    ],
+)
+def test_a_placeholder_between_letters_leaves_a_space(path, segment, text):
+    assert _read(path, _tmx(_tuv("en", segment) + _tuv("de", "d")))[0].texts["en"] == text
+
+
+def test_what_a_file_has_instead_of_pairs_is_said(path):
+    no_segments = _tmx(_tuv("en-US", "x") + _tuv("de", "y")).replace("seg>", "note>")
+    with pytest.raises(ValueError, match="found de, en-US, but not both with text in <seg>$"):
+        _read(path, no_segments)
+    with pytest.raises(ValueError, match="found <xliff> instead of <tmx>; convert the file"):
+        _read(path, "<xliff><file/></xliff>")
+
+
 def test_compressed_and_utf16_files_are_read(tmp_path):
     content = _tmx(_tuv("de", "schön") + _tuv("en", "nice"))
     utf16 = content.replace("UTF-8", "UTF-16").encode("utf-16")

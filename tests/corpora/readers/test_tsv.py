@@ -121,6 +121,7 @@ def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
         (b"de\ten\tde\nja\tyes\tja\n", r":1: the header names 'de' twice"),
         ("de\ten\nja\tyes\n".encode("utf-16"), r":1: the header must be UTF-8"),
         (b"de\ten\nja\tyes\nja\n", r":3: a row must have 2 cells.*found 1;"),
+        (b'de\ten\nja\t"yes\nno"\n', ":3: a row .* quotation marks do not keep a line break"),
         (b"de\ten\nja\tyes\nja\tyes\tdoch\n", r":3: a row must have 2 cells.*found 3;"),
     ],
 )

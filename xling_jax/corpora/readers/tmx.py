@@ -17,6 +17,10 @@ from xling_jax.text import languages as languages_lib
 
 # Elements inside a segment that hold mark-up of the original document; "hi" holds text.
 _NATIVE_CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
+# Those that stand for something, such as a line break. A space takes their place between letters.
+_ALONE = frozenset({"it", "ph"})
+_GAP = "\ufdd1"  # a noncharacter, as below
+_BETWEEN_LETTERS = re.compile(rf"(?<=\w){_GAP}+(?=\w)")
 # XML allows neither NUL nor other control characters, and real files have both. NUL becomes this
 # noncharacter, which XML allows and no text has, so that its unit can be marked as broken; the
 # others become spaces.
@@ -91,9 +95,13 @@ def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
             f"{path}: is not in the encoding it declares ({error}); convert it to UTF-8"
         ) from error
     if not collector.has_pair:
+        found = f"{', '.join(sorted(collector.tags)) or 'no language':.200}"
+        if collector.root != "tmx":
+            found = f"<{collector.root:.60}> instead of <tmx>; convert the file to TMX"
+        elif len(set(collector.tags.values()) - {None}) > 1:
+            found += ", but not both with text in <seg>"
         raise ValueError(
-            f"{path}: no translation unit has two of {', '.join(languages)}; found "
-            f"{', '.join(sorted(collector.tags)) or 'no language':.200}"
+            f"{path}: no translation unit has two of {', '.join(languages)}; found {found}"
         )
 
 
@@ -102,6 +110,7 @@ class _UnitCollector:
 
     def __init__(self, path: str, languages: Sequence[str], line: Callable[[], int]):
         self.path, self.line = path, line
+        self.root = ""
         self.has_pair = False
         self.tags: dict[str, str | None] = {}  # as in the file -> the language meant
         self._exact = {code.lower().replace("_", "-"): code for code in languages}
@@ -122,6 +131,7 @@ class _UnitCollector:
         raise ValueError(f"{self.path}:{self.line()}: {reason}; export the file again")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
+        self.root = self.root or name
         if name == "tu":
             if self._unit_line:
                 self.refuse(f"a unit is inside that of line {self._unit_line}")
@@ -140,11 +150,16 @@ class _UnitCollector:
             if self._unit_line and self._language and self._language not in self._texts:
                 self._segment, self._segment_length = [], 0
         elif name in _NATIVE_CODE:
+            if name in _ALONE and self._segment and not self._code_depth:
+                self._segment.append(_GAP)
             self._code_depth += 1
 
     def end(self, name: str) -> None:
         if name == "seg" and self._segment is not None:
-            self._end_segment("".join(self._segment))
+            text = "".join(self._segment)
+            if _GAP in text:
+                text = _BETWEEN_LETTERS.sub(" ", text).replace(_GAP, "")
+            self._end_segment(text)
             self._segment = None
         elif name == "tu":
             texts = {} if self._problem else self._texts

@@ -117,10 +117,12 @@ def _read_file(path: str, header: Sequence[str], languages: Sequence[str]) -> It
                 if cell and not cell.isspace():
                     texts[language] = cell
         elif line and not line.isspace():
+            rule = "; quotation marks do not keep a line break or tab inside a cell"
+            hint = rule if '"' in line else ""
             raise ValueError(
                 f"{path}:{number}: a row must have {len(header)} cells, as the header "
                 f"({', '.join(header):.200}); found {len(cells)}; remove tabs inside texts, and "
-                "leave a cell empty where there is no translation"
+                f"leave a cell empty where there is no translation{hint}"
             )
         has_text = has_text or bool(texts)
         yield Row(texts, path, number)
