@@ -19,6 +19,18 @@ def brute_force(queries, keys, k):
     return np.take_along_axis(scores, order, axis=1), order
 
 
+def check_exactly(found, queries, keys, k):
+    """Of values that are exact in float32: the same bits, ties lowest index first."""
+    for mine, expected in zip(found, brute_force(queries, keys, k), strict=True):
+        np.testing.assert_array_equal(mine, expected)
+
+
+def use_threads(monkeypatch, threads):
+    """Has the NumPy backend split the keys among threads, however few and whatever the CPU."""
+    blas = lambda num_tasks: contextlib.nullcontext(threads)
+    monkeypatch.setattr(knn_numpy, "threads_for", blas)
+
+
 def small_integers(rng, n, dim=4, high=3):
     """Vectors whose products are exact in float32 and often equal."""
     return rng.integers(-high, high + 1, (n, dim)).astype(np.float32)
@@ -33,15 +45,15 @@ def test_values_by_hand():
 
 
 @pytest.mark.parametrize("k", [1, 4, 33, 60])
-@pytest.mark.parametrize("tile", [(1, 1), (3, 7), (50, 40), (1000, 1000)])
-def test_every_block_size_equals_brute_force_with_ties(monkeypatch, k, tile):
+@pytest.mark.parametrize(
+    ("tile", "threads"), [((1, 1), 1), ((3, 7), 1), ((50, 40), 1), ((1000, 1000), 1), ((6, 7), 5)]
+)
+def test_every_block_size_equals_brute_force_with_ties(monkeypatch, k, tile, threads):
     rng = np.random.default_rng(k)
     queries, keys = small_integers(rng, 23), small_integers(rng, 61)
+    use_threads(monkeypatch, threads)
     monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: tile)
-    scores, indices = knn.top_k(queries, keys, k)
-    expected_scores, expected_indices = brute_force(queries, keys, k)
-    np.testing.assert_array_equal(indices, expected_indices)
-    np.testing.assert_array_equal(scores, expected_scores)
+    check_exactly(knn.top_k(queries, keys, k), queries, keys, k)
 
 
 @pytest.mark.parametrize("memory_mb", [1e-6, 0.05, 256])
@@ -55,21 +67,12 @@ def test_real_vectors_equal_brute_force(memory_mb, dtype):
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
 
 
-@pytest.mark.parametrize("k", [3, 40])
-def test_equal_scores_come_lowest_index_first(k):
-    _, indices = knn.top_k(np.ones((2, 3)), np.ones((50, 3)), k)
-    np.testing.assert_array_equal(indices, [np.arange(k)] * 2)
-
-
 def test_k_above_the_number_of_keys_returns_all_keys():
     scores, indices = knn.top_k(np.eye(3), np.eye(3)[:2], k=100)
     assert scores.shape == (3, 2)
     np.testing.assert_array_equal(indices, [[0, 1], [1, 0], [0, 1]])
-
-
-def test_no_queries_give_empty_results():
-    scores, indices = knn.top_k(np.empty((0, 3)), np.eye(3), k=2)
-    assert scores.shape == indices.shape == (0, 2)
+    for found in knn.top_k(np.empty((0, 3)), np.eye(3), k=2):
+        assert found.shape == (0, 2)
 
 
 @pytest.mark.parametrize(("k", "both_ways"), [(4, True), (40, False)])
@@ -89,44 +92,20 @@ def test_working_memory_stays_within_the_bound(tmp_path, monkeypatch, k, both_wa
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("tile", [(4, 5), (1000, 1000)])
-def test_both_ways_equals_one_way_and_the_other(monkeypatch, threads, tile):
+@pytest.mark.parametrize(
+    ("tile", "options"),
+    [((4, 5), {}), ((1000, 1000), {})]
+    + [(None, {"backend": "jax", "memory_mb": memory_mb}) for memory_mb in (1e-4, 0.02)],
+)
+def test_both_ways_equals_one_way_and_the_other(monkeypatch, threads, tile, options):
     monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: tile)
     use_threads(monkeypatch, threads)
     rng = np.random.default_rng(4)
-    for k in (1, 4, 33):
+    for k in (1, 4, 50) if options else (1, 4, 33):
         x, y = small_integers(rng, 37), small_integers(rng, 61)
-        forward, backward = knn.top_k_both_ways(x, y, k)
-        for found, sides in ((forward, (x, y)), (backward, (y, x))):
-            expected_scores, expected_indices = brute_force(*sides, k)
-            np.testing.assert_array_equal(found[0], expected_scores)
-            np.testing.assert_array_equal(found[1], expected_indices)
-
-
-def use_threads(monkeypatch, threads):
-    """Has the NumPy backend split the keys among threads, however few and whatever the CPU."""
-    blas = lambda num_tasks: contextlib.nullcontext(threads)
-    monkeypatch.setattr(knn_numpy, "threads_for", blas)
-
-
-@pytest.mark.parametrize("k", [4, 60])
-def test_the_number_of_threads_changes_nothing(monkeypatch, k):
-    rng = np.random.default_rng(5)
-    queries, keys = small_integers(rng, 23), small_integers(rng, 61)
-    use_threads(monkeypatch, 5)
-    monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: (6, 7))
-    scores, indices = knn.top_k(queries, keys, k)
-    expected_scores, expected_indices = brute_force(queries, keys, k)
-    np.testing.assert_array_equal(indices, expected_indices)
-    np.testing.assert_array_equal(scores, expected_scores)
-
-
-def test_a_bad_row_is_found_in_a_thread_too(monkeypatch):
-    use_threads(monkeypatch, 4)
-    keys = np.ones((64, 2))
-    keys[63, 0] = np.inf
-    with pytest.raises(ValueError, match=r"keys\[63\]"):
-        knn.top_k(np.ones((3, 2)), keys, 1)
+        forward, backward = knn.top_k_both_ways(x, y, k, **options)
+        check_exactly(forward, x, y, k)
+        check_exactly(backward, y, x, k)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
@@ -135,23 +114,9 @@ def test_backends_agree_with_brute_force_and_break_ties_alike(backend, memory_mb
     rng = np.random.default_rng(6)
     for k in (1, 4, 70):
         queries, keys = small_integers(rng, 23), small_integers(rng, 61)
-        scores, indices = knn.top_k(queries, keys, k, memory_mb=memory_mb, backend=backend)
-        expected_scores, expected_indices = brute_force(queries, keys, k)
-        np.testing.assert_array_equal(indices, expected_indices)
-        np.testing.assert_array_equal(scores, expected_scores)
-        assert scores.dtype == np.float32 and indices.dtype == np.int64
-
-
-@pytest.mark.parametrize("memory_mb", [1e-4, 0.02])
-def test_jax_finds_both_ways_in_one_pass(memory_mb):
-    rng = np.random.default_rng(10)
-    x, y = small_integers(rng, 37), small_integers(rng, 61)
-    for k in (4, 50):
-        found = knn.top_k_both_ways(x, y, k, memory_mb=memory_mb, backend="jax")
-        for each, sides in zip(found, ((x, y), (y, x))):
-            expected_scores, expected_indices = brute_force(*sides, k)
-            np.testing.assert_array_equal(each[0], expected_scores)
-            np.testing.assert_array_equal(each[1], expected_indices)
+        found = knn.top_k(queries, keys, k, memory_mb=memory_mb, backend=backend)
+        check_exactly(found, queries, keys, k)
+        assert [array.dtype for array in found] == [np.float32, np.int64]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -300,15 +265,12 @@ def test_a_bad_row_of_unit_rows_is_named_by_its_place_in_the_file():
 
 
 def test_normalize_gives_unit_rows_and_keeps_zero_rows():
-    unit = knn.normalize(np.array([[3, 4], [0, 0], [3e30, 4e30], [3e-30, 4e-30]]))
+    vectors = np.array([[3, 4], [0, 0], [3e30, 4e30], [3e-30, 4e-30]], np.float32)
+    before = vectors.copy()
+    unit = knn.normalize(vectors)
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0.6, 0.8], [0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_array_equal(vectors, before)
     assert unit.dtype == np.float32
-
-
-def test_normalize_leaves_its_input_alone():
-    vectors = np.array([[3, 4]], np.float32)
-    knn.normalize(vectors)
-    np.testing.assert_array_equal(vectors, [[3, 4]])
 
 
 @pytest.mark.parametrize(
@@ -331,9 +293,11 @@ def test_bad_input_is_refused_with_its_place(queries, keys, k, message):
         knn.top_k(queries, keys, k)
 
 
-def test_a_bad_row_is_named_by_its_place_in_the_whole_array(monkeypatch):
+@pytest.mark.parametrize(("num_keys", "row", "threads"), [(7, 5, 1), (64, 63, 4)])
+def test_a_bad_row_is_named_by_its_place_in_the_whole_array(monkeypatch, num_keys, row, threads):
+    use_threads(monkeypatch, threads)
     monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: (2, 2))
-    keys = np.ones((7, 2))
-    keys[5, 1] = np.nan
-    with pytest.raises(ValueError, match=r"keys\[5\]"):
+    keys = np.ones((num_keys, 2))
+    keys[row, 1] = np.nan
+    with pytest.raises(ValueError, match=rf"keys\[{row}\]"):
         knn.top_k(np.ones((3, 2)), keys, 1)
