@@ -91,11 +91,10 @@ def test_working_memory_stays_within_the_bound(tmp_path, monkeypatch, k, both_wa
     assert peak - sum(array.nbytes for array in found) < 3 * 2**20
 
 
-@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
-    ("tile", "options"),
-    [((4, 5), {}), ((1000, 1000), {})]
-    + [(None, {"backend": "jax", "memory_mb": memory_mb}) for memory_mb in (1e-4, 0.02)],
+    ("tile", "threads", "options"),
+    [(tile, threads, {}) for tile in ((4, 5), (1000, 1000)) for threads in (1, 3)]
+    + [(None, 1, {"backend": "jax", "memory_mb": memory_mb}) for memory_mb in (1e-4, 0.02)],
 )
 def test_both_ways_equals_one_way_and_the_other(monkeypatch, threads, tile, options):
     monkeypatch.setattr(knn_numpy, "_tile_shape", lambda *_: tile)
