@@ -1,19 +1,15 @@
 """Protocols, seeds and the oracle of classification, by hand; the command."""
 
 import json
-import types
 
 import numpy as np
 import pytest
 
-import xling_jax
-from tests.eval.test_classification import measure_with
+from tests.eval.test_classification import LABELS, data_of, labeled, measure_with
 from xling_jax.cli import main
 from xling_jax.eval import classification
 from xling_jax.eval import classification_protocols as protocols
-from xling_jax.eval.classification_data import ClassificationData, LabeledText
-
-LABELS = ("cold", "hot")
+from xling_jax.eval.classification_data import LabeledText
 
 
 def encode(texts):
@@ -25,16 +21,6 @@ def encode(texts):
         vectors[row, 2] = language == "de"
         vectors[row, 3] = 0.01 * (int(number) % 7)
     return vectors
-
-
-def labeled(language, n, flip=0):
-    """n texts; the first `flip` carry the wrong label."""
-    texts = [f"{LABELS[i % 2]} {i} {language}" for i in range(n)]
-    return LabeledText(texts, [LABELS[(i + (i < flip)) % 2] for i in range(n)])
-
-
-def data_of(**splits):
-    return ClassificationData("toy", splits)
 
 
 def three_languages():
@@ -163,9 +149,6 @@ def test_vectors_that_are_not_finite_are_refused(bad):
 
     with pytest.raises(ValueError, match=r"embeddings\[0\] must be finite"):
         measure_with(broken, three_languages())
-
-
-def test_wrong_numbers_of_vectors_are_refused():
     with pytest.raises(ValueError, match="one row per text"):
         measure_with(lambda t: encode(t)[1:], three_languages())
     with pytest.raises(ValueError, match=r"shape \[n, dim\]"):
@@ -176,9 +159,8 @@ def test_wrong_numbers_of_vectors_are_refused():
 
 
 @pytest.fixture
-def directory(tmp_path, monkeypatch):
-    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
-    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
+def directory(tmp_path, stand_in):
+    stand_in(encode)
     directory = tmp_path / "weather"
     directory.mkdir()
     for split in ("train", "dev", "test"):

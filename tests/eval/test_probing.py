@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-import xling_jax
 from xling_jax.cli import main
 from xling_jax.eval import mlp, probing, probing_data
 
@@ -250,9 +249,8 @@ def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
         measure(encode, one)
 
 
-def test_the_command_writes_results(senteval, tmp_path, monkeypatch, capsys):
-    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
-    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
+def test_the_command_writes_results(senteval, tmp_path, stand_in, capsys):
+    stand_in(encode)
     output = tmp_path / "out"
     words = ["evaluate", "probing", "--model", "m", "--data", str(senteval)]
     words += ["--output", str(output)]

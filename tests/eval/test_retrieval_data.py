@@ -29,17 +29,14 @@ def test_n_way_file_with_row_names_and_gaps(tmp_path):
     assert data.parts[0].texts == {"en": ["one", "two"], "de": ["eins", ""]}
 
 
-def test_id_is_a_language_when_asked_for(tmp_path):
-    path = write(tmp_path / "a.tsv", "id\ten\tde\nsatu\tone\teins\n")
-    data = retrieval_data.load_retrieval_data(path, ["id", "en"])
-    assert data.parts[0].texts == {"id": ["satu"], "en": ["one"]}
-
-
 def test_languages_choose_and_order_columns_by_code_or_alias(tmp_path):
     path = write(tmp_path / "a.tsv", "deu\teng\tfr\nx\ty\tz\n")
     data = retrieval_data.load_retrieval_data(path, ["en", "de", "it"])
     assert data.parts[0].texts == {"en": ["y"], "de": ["x"]}
     assert data.languages == ("en", "de")
+    path = write(tmp_path / "b.tsv", "id\ten\tde\nsatu\tone\teins\n")
+    data = retrieval_data.load_retrieval_data(path, ["id", "en"])
+    assert data.parts[0].texts == {"id": ["satu"], "en": ["one"]}
 
 
 def test_directory_of_pairs_leaves_out_files_without_the_languages(tmp_path):
@@ -51,10 +48,10 @@ def test_directory_of_pairs_leaves_out_files_without_the_languages(tmp_path):
 
 
 def test_tatoeba_layout_of_laser(tmp_path):
-    write(tmp_path / "tatoeba.deu-eng.deu", "a\nb\n")
-    write(tmp_path / "tatoeba.deu-eng.eng", "c\nd\n")
+    write(tmp_path / "tatoeba.deu-eng.deu", "a \n \nb\n")
+    write(tmp_path / "tatoeba.deu-eng.eng", "c\nd\n\te\n")
     (part,) = retrieval_data.load_retrieval_data(tmp_path).parts
-    assert part.texts == {"deu": ["a", "b"], "eng": ["c", "d"]}
+    assert part.texts == {"deu": ["a", "", "b"], "eng": ["c", "d", "e"]}
     write(tmp_path / "tatoeba.fra-eng.fra.gz", "x\n")
     write(tmp_path / "tatoeba.fra-eng.eng.gz", "y\n")
     _, part = retrieval_data.load_retrieval_data(tmp_path).parts
@@ -67,15 +64,8 @@ def test_tatoeba_layout_of_laser(tmp_path):
     with pytest.raises(ValueError, match=r"zh_Hans: must hold lines of text; the file is empty"):
         retrieval_data.load_retrieval_data(tmp_path)
     write(tmp_path / "tatoeba.deu-eng.eng", "c\n")
-    with pytest.raises(ValueError, match=r"as many lines .* found \[2, 1\]"):
+    with pytest.raises(ValueError, match=r"as many lines .* found \[3, 1\]"):
         retrieval_data.load_retrieval_data(tmp_path)
-
-
-def test_lines_of_tatoebas_layout_are_stripped(tmp_path):
-    write(tmp_path / "tatoeba.deu-eng.deu", "a \n \nb\n")
-    write(tmp_path / "tatoeba.deu-eng.eng", "c\nd\n\te\n")
-    (part,) = retrieval_data.load_retrieval_data(tmp_path).parts
-    assert part.texts == {"deu": ["a", "", "b"], "eng": ["c", "d", "e"]}
 
 
 @pytest.mark.parametrize("name", ["corpus", "corpus.de-en"])

@@ -6,7 +6,6 @@ import types
 import numpy as np
 import pytest
 
-import xling_jax
 from xling_jax.align import knn
 from xling_jax.cli import main
 from xling_jax.eval.ranking import nearest_by_margin
@@ -221,9 +220,8 @@ def test_copies_are_like_the_texts_of_their_rows():
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    stand_in = types.SimpleNamespace(encode=encode, fingerprint="abc", dtype="float32")
-    monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: stand_in)
+def files(tmp_path, stand_in):
+    stand_in(encode)
     lines = ["\t".join(TEXTS), *("\t".join(row) for row in zip(*TEXTS.values()))]
     (tmp_path / "toy.tsv").write_text("\n".join(lines) + "\n")
     (tmp_path / "toy.en.tsv").write_text(ALTERED)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.eval.test_retrieval import SIZES, neighbor_scores
 from xling_jax.align import knn
 from xling_jax.eval import xsr
 
@@ -87,14 +88,7 @@ def test_every_similarity_equals_brute_force(similarity):
         for side in (source, target)
     )
     cosine = x[sample.queries] @ y.T
-    around = x @ y.T
-    size = {"margin": 4, "csls": 10}[similarity]
-    rows = np.sort(cosine, axis=1)[:, -size:].mean(axis=1)[:, None]
-    columns = np.sort(around, axis=0)[-size:].mean(axis=0)[None]
-    scores = {
-        "margin": cosine / np.maximum((rows + columns) / 2, 1e-3),
-        "csls": 2 * cosine - rows - columns,
-    }[similarity]
+    scores = neighbor_scores(cosine, x @ y.T, similarity, SIZES[similarity])
     own = scores[np.arange(60), sample.queries]
     ranks = (scores > own[:, None]).sum(axis=1)
     assert found == pytest.approx([(ranks < k).mean() for k in (1, 5, 10)])
