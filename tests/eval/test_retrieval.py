@@ -229,13 +229,14 @@ def test_bad_embeddings_and_settings_are_refused(embeddings, settings, message):
 
 
 @pytest.mark.parametrize(
-    ("german", "rows", "settings", "message"),
+    ("texts", "rows", "settings", "message"),
     [
-        (["c", "d"], 3, {}, "3 rows for 4 texts"),
-        (["c", "d"], 4, {"match": "fuzzy"}, "match='fuzzy' must be one of index, text"),
-        (["", ""], 2, {}, "no row has text in two"),
+        ("ab cd", 3, {}, "3 rows for 4 texts"),
+        ("ab cd", 4, {"match": "fuzzy"}, "match='fuzzy' must be one of index, text"),
+        ("a_ _d", 3, {}, "no row has text in two"),
     ],
 )
-def test_texts_that_cannot_be_measured_are_refused(german, rows, settings, message):
+def test_texts_that_cannot_be_measured_are_refused(texts, rows, settings, message):
+    english, german = ([text.strip("_") for text in side] for side in texts.split())
     with pytest.raises(ValueError, match=message):
-        measure(lambda texts: np.ones((rows, 2)), data_of(en=["a", "b"], de=german), **settings)
+        measure(lambda texts: np.ones((rows, 2)), data_of(en=english, de=german), **settings)
