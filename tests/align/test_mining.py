@@ -77,7 +77,6 @@ def test_the_least_cosine_is_enough():
     for retrieval in mining.RETRIEVALS:
         found = mining.choose_pairs(candidates, retrieval=retrieval, **least)
         assert list(found) == [(0.5, 0, 0)]
-    assert mining.rank_candidates(candidates, **least).scores.tolist() == [0.5]
     assert mining.score_pairs(source, target, ([0], [0]), candidates, **least).tolist() == [0.5]
 
 
@@ -149,7 +148,6 @@ def test_an_empty_side_gives_no_pairs(sizes, retrieval):
     source, target = (np.ones((size, 3)) for size in sizes)
     found = mining.mine(source, target, retrieval=retrieval)
     assert len(found) == 0 and list(found) == []
-    assert len(mining.rank_candidates(mining.find_candidates(source, target))) == 0
 
 
 def test_threshold_is_exclusive_and_filters_every_retrieval():
@@ -228,20 +226,6 @@ def test_a_pair_that_is_no_candidate_is_scored_too():
     np.testing.assert_allclose(scores.reshape(cosine.shape), expected, atol=1e-6)
     floored = mining.score_pairs(source, target, (rows, columns), candidates, min_cosine=0.5)
     np.testing.assert_array_equal(floored == -np.inf, cosine.ravel() < 0.5)
-
-
-def test_n_best_lists_hold_all_candidates_by_margin():
-    source, target = clustered()
-    candidates = mining.find_candidates(source, target, 3)
-    ranked = mining.rank_candidates(candidates)
-    np.testing.assert_array_equal(ranked.source, np.repeat(np.arange(60), 3))
-    scores = ranked.scores.reshape(60, 3)
-    assert (np.diff(scores, axis=1) <= 0).all()
-    np.testing.assert_array_equal(
-        np.sort(ranked.target.reshape(60, 3)), np.sort(candidates.forward)
-    )
-    best = mining.choose_pairs(candidates, retrieval="fwd")
-    np.testing.assert_allclose(np.sort(scores[:, 0])[::-1], best.scores)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Bitext mining: which rows of two collections are translations of one another.
 
 The procedure of LASER's `mine_bitexts` (Artetxe and Schwenk 2019a) on embeddings; `bitext` handles
-texts and files. Neighbors are found once (`find_candidates`); choosing pairs, ranking candidates
-and scoring given pairs all start from them.
+texts and files. Neighbors are found once (`find_candidates`); choosing pairs and scoring given ones
+both start from them.
 """
 
 from __future__ import annotations
@@ -326,21 +326,6 @@ def choose_pairs(
         threshold = 0.0 if threshold is None else threshold
     pairs = dataclasses.replace(pairs, runners_up=runners_up)
     return pairs if threshold is None else pairs.take(pairs.scores > threshold)
-
-
-def rank_candidates(
-    candidates: Candidates, *, margin: str = "ratio", min_cosine: float | None = None
-) -> MinedPairs:
-    """Returns all forward candidates, the n-best list, by source row, then best first.
-
-    Arguments and errors as `Candidates.scores`.
-    """
-    scores, _ = candidates.scores(margin, min_cosine)
-    order = np.argsort(-scores, axis=1, kind="stable")
-    scores = np.take_along_axis(scores, order, axis=1).ravel()
-    rows = np.repeat(np.arange(len(order)), order.shape[1])
-    pairs = MinedPairs(rows, np.take_along_axis(candidates.forward, order, axis=1).ravel(), scores)
-    return pairs.take(scores > -np.inf)
 
 
 def score_pairs(

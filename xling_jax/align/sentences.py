@@ -124,20 +124,17 @@ class SentenceAligner:
             is_short = others is not None and min(side.shape[1] for side in sides) < _FEW
             samples = map(_unit, others) if is_short else (side[0] for side in sides)
             costs = _Costs(*sides, kinds, [*samples], self.num_samples, random)
-            center = None if path is None else _doubled(path, *(side.shape[1] for side in sides))
+            # The path through merged sentences as one through the sentences themselves.
+            center = None if path is None else np.minimum(2 * path, costs.sizes)
             path, path_costs = _cheapest_path(costs, self.deletion, center, self.radius)
         begins, ends = path[:-1], path[1:]
-        return [
-            _group(range(*source_side), range(*target_side), float(cost))
-            for source_side, target_side, cost in zip(
-                zip(begins[:, 0], ends[:, 0]), zip(begins[:, 1], ends[:, 1]), path_costs
-            )
-        ]
-
-
-def _group(source: range, target: range, cost: float) -> Group:
-    """A group from its cost on the path, which grows with the group; vecalign reports the same."""
-    return Group(source, target, cost / (len(source) * len(target)) if source and target else 0.0)
+        groups = []
+        for begin, end, cost in zip(begins, ends, path_costs):
+            rows, columns = map(range, begin, end)
+            # The cost on the path grows with the group; vecalign reports the same.
+            num_pairs = len(rows) * len(columns)
+            groups.append(Group(rows, columns, float(cost) / num_pairs if num_pairs else 0.0))
+        return groups
 
 
 def overlaps(sentences: Sequence[str], num_overlaps: int) -> list[list[str]]:
@@ -255,11 +252,6 @@ class _Costs:
 def _sample_mean(vectors: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     """The mean [dim] of some of [n, dim] vectors."""
     return vectors[random.integers(0, len(vectors), count)].mean(axis=0)
-
-
-def _doubled(path: np.ndarray, num_source: int, num_target: int) -> np.ndarray:
-    """A path through merged sentences as one through the sentences themselves."""
-    return np.minimum(2 * path, (num_source, num_target))
 
 
 def _cheapest_path(

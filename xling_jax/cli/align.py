@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -31,13 +32,14 @@ from xling_jax.cli.arguments import (
     read_vectors,
 )
 from xling_jax.cli.document_sides import (
+    add_languages,
     encode_side,
     iterate_documents,
     languages_of,
     read_side,
     scratch_directory,
 )
-from xling_jax.cli.options import add_options, flag, options_from, words
+from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.documents.alignment import DocumentAligner, FittedPair, match_urls
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.documents.records import Document, Documents
@@ -97,13 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
     )
     add_output(parser, "file of pairs; - for stdout")
-    parser.add_argument(
-        "--languages",
-        type=words,
-        metavar="SOURCE,TARGET",
-        help="languages of the sides; not needed for JSON lines in one language and for folders "
-        "named after theirs",
-    )
+    add_languages(parser)
     parser.add_argument(
         "--config",
         metavar="NAME[:ARG]",
@@ -135,7 +131,11 @@ def run(args: argparse.Namespace) -> None:
             for path in (args.source, args.target)
         ]
         names = shown(args.source), shown(args.target)
-        readers = [_reader(*side, options) for side in zip(paths, names, languages)]
+        fields = {"splitter": options.splitter, "domain": options.domain}
+        readers = [
+            functools.partial(iterate_documents, *side, **fields)
+            for side in zip(paths, names, languages)
+        ]
         sides = [read_side(read(), *side) for read, *side in zip(readers, names, languages)]
         accepted = _match_urls(sides, options)
         encoder = load_encoder(args.model, args) if args.model else None
@@ -199,13 +199,6 @@ def _readable_twice(path: str, directory: Path) -> Iterator[str]:
         with stdin if path == "-" else open(path, "rb") as source, copy.open("wb") as target:
             shutil.copyfileobj(source, target)
         yield str(copy)
-
-
-def _reader(
-    path: str, name: str, language: str | None, options: Options
-) -> Callable[[], Iterable[Document]]:
-    fields = {"splitter": options.splitter, "domain": options.domain}
-    return lambda: iterate_documents(path, name, language, **fields)
 
 
 def _again(documents: Iterable[Document], side: Documents) -> Iterator[Sequence[str]]:

@@ -29,13 +29,14 @@ from xling_jax.cli.arguments import (
     load_encoder,
 )
 from xling_jax.cli.document_sides import (
+    add_languages,
     encode_side,
     iterate_documents,
     languages_of,
     read_side,
     scratch_directory,
 )
-from xling_jax.cli.options import add_options, given_options, options_from, words
+from xling_jax.cli.options import add_options, given_options, options_from
 from xling_jax.documents.alignment import DocumentAligner
 from xling_jax.documents.records import Documents, read_pairs_of_ids
 from xling_jax.encode.sentence_alignment import align_pairs
@@ -88,13 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for side in SIDES:
         add(f"--{side}", required=True, metavar="FILE", help="text file, folder or JSON lines")
     add_output(parser, "file of aligned sentences; - for stdout")
-    add(
-        "--languages",
-        type=words,
-        metavar="SOURCE,TARGET",
-        help="languages of the sides; not needed for JSON lines in one language and for folders "
-        "named after theirs",
-    )
+    add_languages(parser)
     add(
         "--pairs",
         metavar="FILE",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xling_jax.cli.options import words
 from xling_jax.documents.records import (
     Document,
     Documents,
@@ -28,6 +29,17 @@ if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
+
+
+def add_languages(parser: argparse.ArgumentParser) -> None:
+    """Adds `--languages`, see `languages_of`."""
+    parser.add_argument(
+        "--languages",
+        type=words,
+        metavar="SOURCE,TARGET",
+        help="languages of the sides; not needed for JSON lines in one language and for folders "
+        "named after theirs",
+    )
 
 
 def languages_of(args: argparse.Namespace) -> list[str | None]:
