@@ -1,5 +1,7 @@
 """The published transformers' encoder against float64 NumPy, and its invariances."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
+from tests.models import tlaser_reference as reference
 from xling_jax.models import registry
 from xling_jax.models.bert import BertEncoder, gelu
 
@@ -28,35 +31,21 @@ def encode(module, params, tokens=TOKENS):
     return np.asarray(jax.jit(module.apply)({"params": params}, tokens))
 
 
-def layer_norm(x, params, epsilon):
-    centered = x - x.mean(-1, keepdims=True)
-    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon) * np.float64(
-        params["scale"]
-    ) + np.float64(params["bias"])
-
-
-def linear(x, params):
-    return x @ np.float64(params["kernel"]) + np.float64(params.get("bias", 0))
-
-
 def token_states(params, ids, *, layers, heads, activation, epsilon):
     """States of one sentence without padding, head by head, in float64."""
-    x = np.float64(params["embedding"])[ids]
-    x = x + np.float64(params["position_embedding"])[: len(ids)]
-    x = layer_norm(x, params["embedding_norm"], epsilon)
-    width = x.shape[1]
+    params = reference.as_float64(params)
+    norm = functools.partial(reference.layer_norm, epsilon=epsilon)
+    x = params["embedding"][ids] + params["position_embedding"][: len(ids)]
+    x = norm(params["embedding_norm"], x)
     for number in range(layers):
         block = params[f"blocks_{number}"]
-        query, key, value = np.split(linear(x, block["attention_input"]), 3, axis=1)
-        attended = np.zeros_like(x)
-        for head in range(heads):
-            part = slice(head * width // heads, (head + 1) * width // heads)
-            scores = query[:, part] @ key[:, part].T / np.sqrt(width // heads)
-            attended[:, part] = scipy.special.softmax(scores, axis=1) @ value[:, part]
-        x = x + linear(attended, block["attention_output"])
-        x = layer_norm(x, block["attention_norm"], epsilon)
-        hidden = activation(linear(x, block["ffn_inner"]))
-        x = layer_norm(x + linear(hidden, block["ffn_outer"]), block["ffn_norm"], epsilon)
+        joined = block["attention_input"]
+        split = zip(np.split(joined["kernel"], 3, axis=1), np.split(joined["bias"], 3))
+        inputs = ({"kernel": kernel, "bias": bias} for kernel, bias in split)
+        x = x + reference.attention(*inputs, block["attention_output"], heads, x, x, True)
+        x = norm(block["attention_norm"], x)
+        hidden = activation(reference.dense(block["ffn_inner"], x))
+        x = norm(block["ffn_norm"], x + reference.dense(block["ffn_outer"], hidden))
     return x
 
 
@@ -129,8 +118,8 @@ def test_the_head_is_dense_layers_and_a_norm():
     module, params = build(projections=projections, normalize=True)
     assert module.dim == 7 and "bias" not in params["projections_1"]
     pooled = encode(BertEncoder(**SIZES), params).astype(np.float64)
-    expected = np.tanh(linear(pooled, params["projections_0"]))
-    expected = linear(expected, params["projections_1"])
+    expected = np.tanh(reference.dense(params["projections_0"], pooled))
+    expected = reference.dense(params["projections_1"], expected)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(encode(module, params), expected, atol=1e-5)
 

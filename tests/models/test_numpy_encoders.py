@@ -1,8 +1,6 @@
 """Families in NumPy: the parameters and the vectors of the Linen modules, without JAX."""
 
 import dataclasses
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -123,18 +121,6 @@ def test_an_error_in_another_thread_is_raised():
             packed.run_each(lambda number: 1 / (1 - number), 2)
 
 
-def test_layer_norm_by_the_equation():
-    generator = np.random.default_rng(0)
-    states = generator.normal(3, 2, (5, 7)).astype(np.float32)
-    params = {"scale": generator.normal(size=7), "bias": generator.normal(size=7)}
-    params = {name: value.astype(np.float32) for name, value in params.items()}
-    exact = states.astype(np.float64)
-    centered = exact - exact.mean(1, keepdims=True)
-    expected = centered / np.sqrt(centered.var(1, keepdims=True) + 1e-5)
-    expected = expected * params["scale"] + params["bias"]
-    np.testing.assert_allclose(layers.layer_norm(states, params, 1e-5), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_by_their_definitions(name):
     x = np.concatenate([np.linspace(-15, 15, 100_001), [-1e15, -200, 200, 1e15]])
@@ -196,10 +182,3 @@ def test_a_sentence_beyond_the_positions_is_refused():
         _, encoder, params = made(family, SIZES | {"max_length_tokens": 8})
         with pytest.raises(ValueError, match="length 9; encoder.max_length_tokens=8 is the long"):
             encoder.encode(params, sentences(encoder)[0])
-
-
-def test_numpy_encoders_import_no_jax():
-    code = "import sys; from xling_jax.models.numpy_encoders import NUMPY_ENCODERS as encoders"
-    code += "; [encoders[name] for name in encoders]; print('jax' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "False"

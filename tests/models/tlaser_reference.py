@@ -23,13 +23,13 @@ def as_float64(params):
 
 
 def dense(params, x):
-    return x @ params["kernel"] + params["bias"]
+    return x @ params["kernel"] + params.get("bias", 0)
 
 
-def layer_norm(params, x):
+def layer_norm(params, x, epsilon=1e-5):
     mean = x.mean(-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(-1, keepdims=True)
-    return (x - mean) / np.sqrt(variance + 1e-5) * params["scale"] + params["bias"]
+    return (x - mean) / np.sqrt(variance + epsilon) * params["scale"] + params["bias"]
 
 
 def softmax(x):
