@@ -102,12 +102,6 @@ def _free_address() -> str:
 def _run(log: str, words: list[str], setup: Callable[[int], None] | None, number: int) -> None:
     from xling_jax.cli.main import main
 
-    if "--coordinator" in words:
-        import jax
-
-        # Programs that are read and programs that are compiled do not meet in the same collectives.
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
-        jax.config.update("jax_compilation_cache_dir", None)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

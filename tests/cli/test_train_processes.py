@@ -1,13 +1,14 @@
 """`xling train` as several processes: one prepares the data, all measure together."""
 
 import json
+import os
 import signal
 import time
 
 import pytest
 
 from tests.cli import processes_for_cli as processes
-from tests.cli.corpora_for_cli import arguments, write_tsv
+from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
 from tests.train.processes import wait_for
 
 pytestmark = pytest.mark.slow
@@ -98,6 +99,32 @@ def test_sigterm_ends_them_while_the_first_prepares(corpus, tmp_path):
     for process in started:
         process.terminate()
     assert set(processes.finish(started, 20)) <= {-signal.SIGTERM, -signal.SIGABRT}
+
+
+def programs_in_the_workdir(number):
+    import jax
+
+    del os.environ["JAX_COMPILATION_CACHE_DIR"]
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def test_two_processes_continue_with_programs_of_several_lengths(corpus, tmp_path):
+    """Programs read from a cache have lost the order of some of their collectives."""
+    command = arguments("train", f"tsv:{corpus}", tmp_path / "w")
+    command[command.index("--config") + 1] = f"{ROOT}/configs/static.py:smoke"
+    kept = ("languages", "data.pairs", "data.corpora", "vocab.size")
+    command = [
+        word
+        for word in command
+        if not word.startswith("--config.") or word[9:].partition("=")[0] in kept
+    ]
+    command += ["--config.data.bucket_lengths=(16,24,32)", "--config.schedule.decay_steps=200"]
+    for total in (40, 80, 120):
+        words = [*command, f"--config.train.total_steps={total}"]
+        processes.run(tmp_path / f"logs{total}", 2, words, programs_in_the_workdir)
+    assert "resuming from checkpoint 80" in processes.said(tmp_path / "logs120")
+    assert not (tmp_path / "w" / "xla_cache").exists()
 
 
 def dev_metrics(workdir):

@@ -56,6 +56,12 @@ def test_a_directory_that_is_set_stays(home):
     assert not home.exists()
 
 
+def test_several_cpu_devices_keep_nothing(home, monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    assert directory() is None
+    assert not home.exists()
+
+
 def test_where_nothing_can_be_written_nothing_is_kept(home, monkeypatch):
     home.write_text("a file")
     assert directory() is None

@@ -152,6 +152,12 @@ def test_similarity_and_its_gradients_equal_the_hand_loop(embeddings, name):
     check_gradients(gradients, by_hand, *embeddings)
 
 
+def test_alignment_has_no_branch(embeddings):
+    """In one, as in `jnp.diagonal`, the order of collectives may be lost."""
+    loss = lambda *sides: alignment_loss(*sides, VALID)[0]
+    assert "cond[" not in str(jax.make_jaxpr(jax.grad(loss))(*embeddings))
+
+
 def test_swapping_the_languages_changes_nothing(embeddings):
     source, target = embeddings
     there, back = computed(source, target), computed(target, source)

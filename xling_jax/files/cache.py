@@ -10,15 +10,29 @@ def cache_is_chosen() -> bool:
     return "JAX_COMPILATION_CACHE_DIR" in os.environ
 
 
-def keep_compiled_programs() -> None:
-    """Makes JAX keep compiled programs in the user's cache directory, for the next start.
+def keeps_collectives() -> bool:
+    """False on CPU devices that compute together, whose programs must not come from a cache.
 
-    Does nothing if that cannot be written, or if JAX_COMPILATION_CACHE_DIR or this process has
-    already chosen a directory.
+    Devices must meet in the same order of collectives. In a program for CPUs, one resource orders
+    all of them; when XLA reads the program from a cache, those in a loop or branch get a resource
+    of their own (`ThunkSequenceSerDesProtobuf` in XLA) and may overtake the others. Two processes
+    then abort. GPUs and TPUs run collectives in the order in which they were compiled, read from a
+    cache or not: the first process writes them, and all have the same key.
     """
     import jax
 
-    if cache_is_chosen() or jax.config.jax_compilation_cache_dir:
+    return jax.default_backend() != "cpu" or jax.device_count() == 1
+
+
+def keep_compiled_programs() -> None:
+    """Makes JAX keep compiled programs in the user's cache directory, for the next start.
+
+    Does nothing if that cannot be written, if JAX_COMPILATION_CACHE_DIR or this process has already
+    chosen a directory, or on several CPU devices.
+    """
+    import jax
+
+    if cache_is_chosen() or jax.config.jax_compilation_cache_dir or not keeps_collectives():
         return
     directory = cache_directory()
     with contextlib.suppress(OSError):

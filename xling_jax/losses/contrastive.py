@@ -133,7 +133,9 @@ def alignment_loss(
     compared |= translation
     products = jnp.where(compared, inner_products(source, target), EXCLUDED)
     logits = jnp.where(compared, scale * (products - margin * translation), EXCLUDED)
-    positive = jnp.diagonal(logits)
+    # `jnp.diagonal` is a branch, in which CPUs may forget the order of their collectives.
+    rows = jnp.arange(mask.shape[0])
+    positive = logits[rows, rows]
     others = jax.lax.stop_gradient(jnp.where(translation, EXCLUDED, products))
     loss, correct = 0.0, 0.0
     for axis, side in ((1, source), (0, target)):
@@ -143,7 +145,7 @@ def alignment_loss(
             total = jnp.logaddexp(total, jax.nn.logsumexp(own, axis=1))
         loss += (total - positive).sum()
         # Twice as fast as argmax on a CPU; and where all are equal, none is correct.
-        correct += ((jnp.diagonal(products) > others.max(axis)) & mask).sum() / 2
+        correct += ((products[rows, rows] > others.max(axis)) & mask).sum() / 2
     return loss, correct
 
 

@@ -21,7 +21,7 @@ from xling_jax.eval.during_training import (
     make_evaluators,
     read_evaluation,
 )
-from xling_jax.files.cache import cache_is_chosen
+from xling_jax.files.cache import cache_is_chosen, keeps_collectives
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.leaving import dying_of_sigterm, noting_signals
 from xling_jax.files.progress import Progress
@@ -130,6 +130,7 @@ def _train(
         callbacks: as given.
     """
     import jax
+    from jax.experimental.compilation_cache import compilation_cache
 
     with dying_of_sigterm():
         prepared = prepare_workdir(experiment, run)
@@ -137,7 +138,10 @@ def _train(
     from xling_jax.train.loop import Corpus, train
     from xling_jax.train.training import VocabFacts
 
-    if not cache_is_chosen():
+    if not keeps_collectives():
+        jax.config.update("jax_enable_compilation_cache", False)
+        compilation_cache.reset_cache()  # what has compiled so far may have opened one
+    elif not cache_is_chosen():
         cache = run.path.absolute() / "xla_cache"
         jax.config.update("jax_compilation_cache_dir", str(cache))
     vocab = run_vocab(run.path, experiment)
