@@ -59,16 +59,10 @@ class Backend(Protocol):
         max_length_tokens: int,
         batch_size: int | None = None,
     ) -> int:
-        """Computes vectors.
+        """Fills `embeddings` [sentences, dim] in input order; returns how many tokens there are.
 
-        Args:
-            window: the sentences.
-            embeddings: [sentences, dim], to fill in input order.
-            max_length_tokens: longest sentence that may come.
-            batch_size: most sentences of a batch; None for as many as suit the device.
-
-        Returns:
-            The number of tokens with padding.
+        The number includes padding. No sentence is longer than `max_length_tokens`; a batch has at
+        most `batch_size` sentences, by default as many as suit the device.
         """
 
     def with_params(self, params: Any) -> Backend:
@@ -76,16 +70,9 @@ class Backend(Protocol):
 
 
 def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -> Backend:
-    """Makes what runs a model.
+    """Makes what runs a model; `dtype` and `backend` as for `xling_jax.load`.
 
-    Args:
-        spec: the model.
-        dtype: see `xling_jax.load`.
-        backend: see `xling_jax.load`.
-        where: the model's path, for errors.
-
-    Raises:
-        ValueError: if the dtype or backend is unknown, or not for this model.
+    ValueError if these are unknown, or not for this model.
     """
     check_choice("backend", backend, BACKENDS)
     check_choice("dtype", dtype or "auto", ("auto", *DTYPES))
@@ -122,14 +109,7 @@ def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -
 
 
 class StaticBackend:
-    """Computes what `models.static.StaticEncoder` does, up to rounding.
-
-    Args:
-        encoder: options and storage.
-        stored: its parameters as in its model directory.
-
-    Attributes: see `Backend`.
-    """
+    """Computes what `models.static.StaticEncoder` does, up to rounding; see `Backend`."""
 
     name = "numpy"
     dtype = "float32"
@@ -182,14 +162,7 @@ class StaticBackend:
 
 
 class NumpyBackend:
-    """Computes what a Linen module does, up to rounding.
-
-    Args:
-        encoder: the family's, with its options.
-        params: nested dict, float32, as in its model directory.
-
-    Attributes: see `Backend`.
-    """
+    """Computes what the Linen module of a family does, up to rounding; see `Backend`."""
 
     name = "numpy"
     dtype = "float32"

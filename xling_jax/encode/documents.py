@@ -52,21 +52,11 @@ def document_inputs(
     splitter: str = "rule",
     language: str | None = None,
 ) -> Iterator[list[str]]:
-    """Yields, for each document, the texts that are encoded, one vector each.
+    """Yields, for each document, the texts that are encoded, one vector each; [""] if it is empty.
 
-    Args:
-        documents: each a text or its sentences; consumed some at a time.
-        mode: one of `MODES`.
-        vocab: of the encoder, for "packed".
-        room: most tokens of a text, special ones not counted, for "packed".
-        splitter: see `split_sentences`.
-        language: of all documents, see `split_sentences`.
-
-    Yields:
-        One text or more; [""] for a document without sentences.
-
-    Raises:
-        ValueError: if the mode is unknown, or a document cannot be split.
+    Documents, each a text or its sentences, are consumed some at a time. For "packed", `vocab` is
+    that of the encoder and `room` the most tokens of a text, special ones not counted. ValueError
+    if the mode is unknown, or a document cannot be split.
     """
     check_choice("mode", mode, MODES)
     if mode in ("sequence", "windows"):
@@ -82,19 +72,11 @@ def document_inputs(
 def document_encoder(
     encode: Encode, mode: str, *, pooling: str = "mean", splitter: str = "rule"
 ) -> Encode:
-    """Returns a function from documents to embeddings, on top of one from texts to embeddings.
+    """Returns a function from documents to embeddings [n, dim] float32, on top of one for texts.
 
-    Args:
-        encode: texts to [n, dim] embeddings; called with each text of a block of documents once.
-        mode: one of `MODES` but "packed", which takes an encoder's vocabulary.
-        pooling: one of `POOLINGS`, over the texts of a document, in each dimension.
-        splitter: see `split_sentences`.
-
-    Returns:
-        Documents to [n, dim] embeddings, float32; for "sequence" `encode` itself.
-
-    Raises:
-        ValueError: if the mode or the pooling is unknown.
+    `encode` is called with each text of a block of documents once; for "sequence" it is returned
+    itself, and "packed" takes an encoder's vocabulary instead. ValueError if the mode or the
+    pooling, over the texts of a document, in each dimension, is unknown.
     """
     check_choice("mode", mode, [name for name in MODES if name != "packed"])
     check_choice("pooling", pooling, POOLINGS)
@@ -117,15 +99,9 @@ def document_encoder(
 
 
 def pool_vectors(vectors: np.ndarray, counts: Sequence[int], pooling: str = "mean") -> np.ndarray:
-    """Pools the vectors of each document.
+    """Pools the vectors of each document, [sum of counts, dim] float32 -> [docs, dim] float32.
 
-    Args:
-        vectors: [sum of counts, dim] float32, document after document.
-        counts: [docs] vectors of each document, at least 1; at least one document.
-        pooling: one of `POOLINGS`.
-
-    Returns:
-        [docs, dim] float32.
+    The vectors stand document after document, at least one of each; at least one document.
     """
     check_choice("pooling", pooling, POOLINGS)
     parts = np.split(vectors, np.cumsum(counts)[:-1])
@@ -173,19 +149,11 @@ def pack_sentences(
 
 
 def word_windows(text: str, size: int = WINDOW_WORDS, stride: int = STRIDE_WORDS) -> list[str]:
-    """Cuts a text into overlapping windows of words.
+    """Cuts a text into windows of `size` words, one every `stride`, as they stand in the text.
 
-    Args:
-        text: words separated by white space; a character of a script without spaces is a word.
-        size: words in a window.
-        stride: words from the start of one window to the start of the next.
-
-    Returns:
-        The windows as they stand in the text, none inside another, the last one possibly shorter;
-        the text itself if it fits into one.
-
-    Raises:
-        ValueError: if the stride is not from 1 to the size.
+    Words are separated by white space; a character of a script without spaces is a word. No window
+    is inside another, the last one may be shorter. ValueError if the stride is not from 1 to the
+    size.
     """
     if not 1 <= stride <= size:
         raise ValueError(f"stride must be from 1 to size={size}; got {stride}")

@@ -104,12 +104,7 @@ class Encoder:
     def from_directory(
         cls, path: str | os.PathLike[str], dtype: str | None = None, backend: str = "auto"
     ) -> Encoder:
-        """Loads a model directory.
-
-        Args:
-            path: of the directory.
-            dtype: see `xling_jax.load`.
-            backend: see `xling_jax.load`.
+        """Loads a model directory; `dtype` and `backend` as for `xling_jax.load`.
 
         Raises:
             ValueError: if the directory is not intact, or dtype or backend are not for its model.
@@ -720,11 +715,7 @@ def _restored(
 
 
 def _either(name: str, value: bool | None, peer: str, peer_value: bool | None) -> bool:
-    """The value of an argument with two names, False if neither is given.
-
-    Raises:
-        ValueError: if both are given and differ.
-    """
+    """The value of an argument with two names, False without one; ValueError if both differ."""
     if value is not None and peer_value is not None and bool(value) != bool(peer_value):
         raise ValueError(
             f"{name}={value!r} and {peer}={peer_value!r} are the same argument; give one of them"
@@ -753,9 +744,7 @@ _OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
 def _refuse(others: Mapping[str, Any]) -> None:
     """Refuses arguments without a meaning here, unless their value changes nothing.
 
-    Raises:
-        ValueError: for one that sentence-transformers has.
-        TypeError: for any other.
+    ValueError for one that sentence-transformers has, TypeError for any other.
     """
     for name, value in others.items():
         if name not in _OTHER_ARGUMENTS:

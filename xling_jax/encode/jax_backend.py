@@ -37,20 +37,10 @@ _BATCHES_IN_FLIGHT = 2
 
 
 class JaxBackend:
-    """Runs a module on token windows, batch by batch.
+    """Runs a Linen module on token windows, batch by batch; see `Backend`.
 
-    Args:
-        module: Linen module, `apply({"params": params}, tokens [batch, length]) -> [batch, dim]`.
-        params: its parameters; {} if `with_params` will set them. If they live on a mesh of several
-            devices, batches are split over all of them, and every process of the mesh must encode
-            the same text.
-        pad_id: token id of padding.
-
-    Attributes:
-        module, pad_id: as given.
-        params: the parameters, on the device.
-        dtype: name of the dtype in which the module computes.
-        num_devices: devices that share a batch.
+    `params` may be {} if `with_params` will set them. If they live on a mesh of several devices,
+    batches are split over all of them, and every process of the mesh must encode the same text.
     """
 
     name = "jax"
@@ -205,11 +195,7 @@ class JaxBackend:
 
 
 def in_dtype(module: nn.Module, name: str) -> nn.Module:
-    """Returns the encoder for computing in a dtype, see `devices.compute_dtype`.
-
-    Raises:
-        ValueError: if the dtype is unknown, or the family has no argument `dtype`.
-    """
+    """Returns the encoder for computing in a dtype; ValueError if its family takes none."""
     dtype = compute_dtype(name, where="dtype").name
     if hasattr(module, "dtype"):
         return module.clone(dtype=dtype)

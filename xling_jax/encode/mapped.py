@@ -19,22 +19,11 @@ if TYPE_CHECKING:
 def encode_mapped(
     encoder: Encoder, texts: Iterable[str], total: int, directory: Path, name: str = ""
 ) -> np.ndarray:
-    """Encodes texts into an unnamed file, which is deleted with the array.
+    """Encodes texts into an unnamed file, deleted with the array: [n, dim] float32, mapped.
 
     LAWDR reads sentence vectors more than once, and those of a large collection exceed memory.
-
-    Args:
-        encoder: encodes the texts.
-        texts: read in a thread, one window ahead.
-        total: upper limit of their number, for the progress.
-        directory: for the file, not on a file system in memory.
-        name: of the collection, for the progress.
-
-    Returns:
-        [n, dim] float32, mapped from the file.
-
-    Raises:
-        OSError: if writing fails, as on a full disk.
+    `total` is an upper limit for the progress, which shows `name`; `directory` should not be in
+    memory. OSError if writing fails, as on a full disk.
     """
     with naming_errors(directory), tempfile.TemporaryFile(dir=directory) as file:
         rows = 0
@@ -51,17 +40,9 @@ def encode_mapped(
 def encode_documents_mapped(
     encoder: Encoder, documents: Iterable[Sequence[str]], total: int, mode: str, *where: Any
 ) -> tuple[np.ndarray, list[int]]:
-    """Encodes documents with text, each as one or more inputs, into an unnamed file.
+    """Encodes documents, given as sentences, each as one or more inputs; see `encode_mapped`.
 
-    Args:
-        encoder: encodes the inputs.
-        documents: the sentences of each.
-        total: upper limit of the number of inputs, for the progress.
-        mode: what is encoded at once, see `documents.MODES`.
-        *where: directory and name, see `encode_mapped`.
-
-    Returns:
-        [inputs, dim] float32, and the number of inputs of each document.
+    Returns [inputs, dim] float32, and the number of inputs of each document.
     """
     lengths: list[int] = []
 

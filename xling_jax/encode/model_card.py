@@ -75,12 +75,7 @@ def model_card(
 ) -> str:
     """Returns a model's README in Markdown, with the YAML header that the Hugging Face hub reads.
 
-    Args:
-        config: the model's `config.json`.
-        num_params: number of encoder parameters.
-        size_mb: of its parameters, in 10**6 bytes.
-        vocab: its vocabulary.
-        results: measured values, `eval_name/metric` to number.
+    `size_mb` is in 10**6 bytes; `results` map `eval_name/metric` to numbers.
     """
     name = encoder_name(config)
     training = [f"| {key} | {_cell(value)} |" for key, value in _training(config["training"])]
@@ -114,15 +109,8 @@ def card_header(
 ) -> str:
     """Returns the YAML header of a model card, as the Hugging Face hub reads it.
 
-    It names no license: that is for whoever publishes the model to say.
-
-    Args:
-        config: the model's `config.json`.
-        name: of the model.
-        library: that loads the directory.
-        tags: besides those of every sentence encoder.
-        results: measured values, `eval_name/metric` to number; those of a name without a metric
-            are left out.
+    It names no license: that is for whoever publishes the model to say. `results` are
+    `eval_name/metric` to number; those of a name without a metric are left out.
     """
     header: dict[str, Any] = {
         "library_name": library,

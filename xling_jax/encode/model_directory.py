@@ -154,14 +154,7 @@ def special_ids(vocab: Vocabulary, names: Sequence[str]) -> list[int]:
 
 
 def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
-    """Finds a model directory, for `load_model` to check.
-
-    Args:
-        name_or_path: a model directory, a workdir with an `encoder/`, or a shipped name.
-
-    Raises:
-        OptionError: if there is no such model; says what is possible.
-    """
+    """Finds a model directory, a workdir's `encoder/` or a shipped name; OptionError without one."""
     name = os.fspath(name_or_path)
     path = pathlib.Path(name)
     if (path / PARAMS_FILE).exists():
@@ -202,30 +195,17 @@ def save_model(
 ) -> str:
     """Writes a model directory; it appears whole or not at all.
 
-    Args:
-        directory: where to write; its parents are created.
-        family: model family, a key of `models.registry`.
-        encoder_args: arguments of `registry.build_encoder`, JSON values; `vocab_size` may be left
-            out if the table has exactly `vocab.size` rows.
-        params: nested dict of the encoder's parameters (NumPy or JAX arrays), fully addressable.
-        vocab: the vocabulary used in training.
-        languages: codes of the training languages.
-        max_length_tokens: longest input in tokens, special tokens included; longer ones are cut.
-        training: JSON-compatible summary of the training, for `config.json` and the model card.
-        results: measured values, `eval_name/metric` to number, for `config.json` and the model
-            card.
-        prompts: see `ModelSpec`.
-        default_prompt: see `ModelSpec`.
-        truncate_dim: see `ModelSpec`.
-        calibration: see `ModelSpec`.
-        overwrite: replace an existing model directory; other directories are never replaced.
+    Without `vocab_size` among `encoder_args`, which are JSON values, the table has exactly
+    `vocab.size` rows. `params` is a nested dict of NumPy or JAX arrays, fully addressable.
+    `training`, a JSON-compatible summary, and `results`, {`eval_name/metric`: number}, are for
+    `config.json` and the model card. The others are those of `ModelSpec`. With `overwrite` a model
+    directory is replaced, others never.
 
     Returns:
         The fingerprint: a hex digest over everything that determines a vector.
 
     Raises:
-        ValueError: if the parameters do not fit the module, `directory` is something else, or
-            prompts or width are out of range.
+        ValueError: if parameters, prompts or width do not fit, or `directory` is something else.
         FileExistsError: if `directory` exists, is not empty and `overwrite` is False.
     """
     from xling_jax.encode.model_card import model_card, with_scores_section
@@ -285,11 +265,7 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
     """Writes into a model directory what scores mean, in place of what it says of them.
 
     `config.json` is replaced whole or not at all; then the model card gets a section. Vectors and
-    fingerprint stay the same.
-
-    Raises:
-        ValueError: if the directory is not intact, see `load_model`.
-        OSError: if a file cannot be written.
+    fingerprint stay the same. Raises as `load_model`, and OSError if a file cannot be written.
     """
     from xling_jax.encode.model_card import with_scores_section
 
@@ -418,12 +394,7 @@ def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
 
 
 def read_config(directory: pathlib.Path) -> dict[str, Any]:
-    """Reads the `config.json` of a model directory, and checks the types of what is in it.
-
-    Raises:
-        ValueError: if it is broken or from a newer version.
-        OSError: if it cannot be read.
-    """
+    """Reads the `config.json` of a model directory; ValueError for a wrong type or newer version."""
     path = directory / CONFIG_FILE
     config = parse_json(path.read_bytes(), str(path))
     version = config.get("format_version") if isinstance(config, dict) else None

@@ -80,16 +80,7 @@ def align_pairs(
     encode: Encode,
     pairs: Iterable[tuple[Sequence[str], Sequence[str]]],
 ) -> Iterator[tuple[tuple[Sequence[str], Sequence[str]], list[Group]]]:
-    """Aligns pairs of documents one by one, encoding some at a time.
-
-    Args:
-        aligner: what determines the alignments.
-        encode: texts to vectors [n, dim].
-        pairs: sentences of source and target documents; consumed some at a time.
-
-    Yields:
-        Each pair, and its groups.
-    """
+    """Aligns pairs of documents, encoding some at a time; yields each pair, and its groups."""
     for window in _windows(pairs):
         vectors = [
             overlap_vectors(encode, [pair[side] for pair in window], aligner.num_overlaps)
@@ -101,11 +92,7 @@ def align_pairs(
 
 
 def _windows(pairs: Iterable[tuple]) -> Iterator[list[tuple]]:
-    """The pairs, some at a time.
-
-    Short documents are compared with the others of their window, so what is left at the end is not
-    one of its own.
-    """
+    """The pairs, some at a time; short documents at the end join those of the last window."""
     complete: list[tuple] = []
     window, count = [], 0
     for pair in pairs:

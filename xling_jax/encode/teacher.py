@@ -21,19 +21,11 @@ _WINDOW = 8192
 
 
 class Teacher:
-    """Gives texts their unit vectors.
+    """Gives texts their unit vectors, of size `dim` and with a `fingerprint`.
 
-    Args:
-        name: a model directory, workdir or shipped name; or, with `texts`, an `.npy` of vectors.
-        texts: a file with the texts of these vectors, one per line, as `xling embed` reads it.
-
-    Attributes:
-        fingerprint: of the vectors.
-        dim: their size.
-
-    Raises:
-        OptionError: if there is no such model or file.
-        ValueError: if it is damaged, or texts and vectors differ in number.
+    `name` is a model directory, workdir or shipped name; or, with `texts`, a file of one text per
+    line, an `.npy` of their vectors. OptionError if there is none, ValueError if it is damaged, or
+    texts and vectors differ in number.
     """
 
     def __init__(self, name: str, texts: str = ""):
@@ -44,11 +36,7 @@ class Teacher:
         self.fingerprint, self.dim = self._source.fingerprint, self._source.dim
 
     def encode_stream(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Yields the vectors of texts, [any, dim] float32 of length 1, in input order.
-
-        Raises:
-            ValueError: if stored vectors lack a text.
-        """
+        """Yields unit vectors of texts, [any, dim] float32; ValueError if a text has none."""
         return self._source.encode_stream(texts, normalize=True)
 
     def principal_axes(self, texts: Iterable[str]) -> np.ndarray:
@@ -60,15 +48,11 @@ class Teacher:
 
 
 def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
-    """The principal axes of vectors, around zero.
+    """The principal axes of unit vectors [any, dim], around zero; None if all are zero.
 
-    Args:
-        vectors: [any, dim] unit vectors.
-
-    Returns:
-        [dim, dim] float32: the orthonormal eigenvectors of the mean of u uᵀ, in columns, that of
-        the largest eigenvalue first. The mean vector is not subtracted, since inner products are to
-        be preserved. None if all vectors are zero.
+    [dim, dim] float32: the orthonormal eigenvectors of the mean of u uᵀ, in columns, that of the
+    largest eigenvalue first. The mean vector is not subtracted, since inner products are to be
+    preserved.
     """
     moments = sum(part.T.astype(np.float64) @ part for part in vectors)
     if not np.any(moments):

@@ -62,12 +62,8 @@ def encode_unique(
 ) -> tuple[np.ndarray, Callable[[Sequence[str]], np.ndarray]]:
     """Encodes every distinct text of some lists once, in one call.
 
-    Returns:
-        Embeddings [distinct, dim], and a function from texts to their rows, [n] int64.
-
-    Raises:
-        ValueError: if `encode` returns another number of rows, no matrix, or a value that is not
-            finite.
+    Returns embeddings [distinct, dim], and a function from texts to their rows, [n] int64.
+    ValueError if `encode` returns another number of rows, no matrix, or a value that is not finite.
     """
     row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
     vectors = as_embeddings(encode(list(row_of)), "the result of encode")
@@ -84,8 +80,7 @@ def tokenize(
 ) -> tuple[TokenWindow, EncodeStats]:
     """Tokenizes texts, at least one, cuts them at `room` ids, and adds special tokens.
 
-    Returns:
-        The tokens, and the counts except those of padding.
+    Returns the tokens, and the counts except those of padding.
     """
     # Threads cost more than they save on a few sentences.
     ids, lengths = vocab.encode_flat(texts, num_threads=-1 if len(texts) > _FEW_TEXTS else 1)

@@ -38,11 +38,7 @@ class Beginning:
 
     @classmethod
     def of(cls, experiment: Experiment) -> Beginning:
-        """Copies to this machine what the experiment names at URLs.
-
-        Raises:
-            OptionError: for missing word vectors or a missing model, or for both at once.
-        """
+        """Copies what the experiment names at URLs here; OptionError for what is missing."""
         train, vectors, directory = experiment.train, experiment.train.word_vectors, None
         if vectors not in ("", COOCCURRENCE):
             vectors = local_name(vectors)
@@ -60,13 +56,7 @@ class Beginning:
         return cls(experiment, directory, vectors)
 
     def __call__(self, vocab: Vocabulary, data: Path, params: Any) -> Any:
-        """Fresh parameters with what the training text and the `train` section put into them.
-
-        Args:
-            vocab: of the run.
-            data: directory of the token shards.
-            params: nested dict, of the model.
-        """
+        """Fresh parameters with what the training text and the `train` section put into them."""
         model = None
         if self.model_directory:
             from xling_jax.encode.model_directory import load_model

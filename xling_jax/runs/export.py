@@ -51,9 +51,7 @@ def export_checkpoint(
 ) -> None:
     """Writes the encoder of a checkpoint as a model directory.
 
-    Raises:
-        ValueError: if the workdir or the checkpoint is damaged.
-        OSError: if the workdir lacks a file, or writing fails.
+    ValueError if workdir or checkpoint are damaged, OSError if a file is missing or writing fails.
     """
     import jax
 
@@ -91,16 +89,9 @@ def export_encoder(
     results: Mapping[str, float],
     overwrite: bool = False,
 ) -> None:
-    """Writes a trained encoder as a model directory.
+    """Writes a trained encoder as a model directory; `results` are dev metrics.
 
-    Args:
-        experiment: of its run.
-        vocab: of its run.
-        params: of the encoder, host arrays.
-        directory: where to write.
-        training: facts about the run, for the record.
-        results: dev metrics.
-        overwrite: replace an existing model directory.
+    `params` are host arrays; `training` has facts about the run, for the record.
     """
     from xling_jax.encode.model_directory import save_model
 

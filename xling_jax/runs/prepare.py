@@ -32,16 +32,10 @@ def prepare_workdir(
 ) -> PreparedData:
     """Prepares the data of a run; of several processes, the first does while the others wait.
 
-    Args:
-        experiment: of the run; what it names may be at URLs.
-        workdir: of the run.
-        anew: whether to look at the corpora even if there are data of this config; see
-            `Workdir.ensure_prepared`.
-        num_workers: number of processes that the first process starts; None for one per core.
-
-    Raises:
-        OptionError: if there is nothing at a URL.
-        ValueError, OSError: as `prepare`, or if copying fails, or another process ended.
+    What the experiment names may be at URLs. `anew` looks at the corpora even if there are data of
+    this config, see `Workdir.ensure_prepared`; `num_workers` processes are started, by default one
+    per core. OptionError if there is nothing at a URL; ValueError and OSError as `prepare`, or if
+    copying fails, or another process ended.
     """
     preparation = experiment.preparation
 

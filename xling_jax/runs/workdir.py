@@ -49,9 +49,7 @@ class Processes:
 def open_run(workdir: str | os.PathLike[str]) -> tuple[Experiment, Vocabulary]:
     """The experiment that a run recorded, with this version or the one before, and its vocabulary.
 
-    Raises:
-        ValueError: if the workdir is damaged.
-        OSError: if it lacks a file.
+    ValueError if the workdir is damaged, OSError if it lacks a file.
     """
     from xling_jax.train.experiment import Experiment
 
@@ -136,10 +134,8 @@ class Workdir:
     def in_use(self) -> Iterator[None]:
         """Keeps other runs out of the directory on this machine during a block.
 
-        Of several processes the first does, for all of them.
-
-        Raises:
-            OSError: naming the run that is in there.
+        Of several processes the first does, for all of them. OSError names the run that is in
+        there.
         """
         if self.processes.index > 0:
             yield
@@ -182,11 +178,7 @@ class Workdir:
                 self._replace(name)
 
     def prepared(self, preparation: Preparation) -> PreparedData:
-        """The prepared data, once process 0 has ensured that they are there.
-
-        Raises:
-            ValueError, OSError: if there are none of this preparation, or copying fails.
-        """
+        """The prepared data, which process 0 has ensured; ValueError if they are not there."""
         if self.is_remote:
             self._fetch_data()
         return load_prepared(self.path, preparation)
