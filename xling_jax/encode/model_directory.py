@@ -154,7 +154,7 @@ def special_ids(vocab: Vocabulary, names: Sequence[str]) -> list[int]:
 
 
 def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
-    """Finds a model directory, a workdir's `encoder/` or a shipped name; OptionError without one."""
+    """Finds a model directory, a workdir's `encoder/` or a shipped name, or raises OptionError."""
     name = os.fspath(name_or_path)
     path = pathlib.Path(name)
     if (path / PARAMS_FILE).exists():
@@ -394,7 +394,7 @@ def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
 
 
 def read_config(directory: pathlib.Path) -> dict[str, Any]:
-    """Reads the `config.json` of a model directory; ValueError for a wrong type or newer version."""
+    """Reads the `config.json` of a model directory; ValueError if broken or from a newer version."""
     path = directory / CONFIG_FILE
     config = parse_json(path.read_bytes(), str(path))
     version = config.get("format_version") if isinstance(config, dict) else None

@@ -71,14 +71,9 @@ def project(
 ) -> jax.Array:
     """Applies dense layers to pooled vectors, inside the module whose parameters they are.
 
-    Args:
-        vectors: [batch, width] float32.
-        projections: layers, each (width, activation, use_bias), or norms, with `LAYER_NORM`
-            in place of the activation.
-        normalize: whether the result is scaled to length 1.
-
-    Returns:
-        [batch, width of the last layer] float32.
+    [batch, width] float32 -> [batch, width of the last layer] float32, of length 1 with
+    `normalize`. A layer is (width, activation, use_bias), or a norm, with `LAYER_NORM` in place of
+    the activation.
     """
     for number, (width, activation, use_bias) in enumerate(projections):
         name = f"projections_{number}"
@@ -131,11 +126,8 @@ class BertLayer(nn.Module):
     ) -> jax.Array:
         """Maps [batch, length, width] to the same, or to [batch, 1, width] if `first_only`.
 
-        Args:
-            states: [batch, length, width].
-            mask: [batch, length], True at tokens.
-            bias: [1, heads, length, length], added to the scores of queries and keys.
-            deterministic: without dropout.
+        `mask` [batch, length] is True at tokens; `bias` [1, heads, length, length] is added to the
+        scores of queries and keys.
         """
         drop = lambda rate, inputs: Dropout(rate, self.dropout_generator)(inputs, deterministic)
         dense = lambda width, name: Dense(width, dtype=self.dtype, name=name)
@@ -195,18 +187,11 @@ class BertEncoder(nn.Module, BertOptions):
 
     @nn.compact
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Encodes sentences.
+        """Encodes sentences, [batch, length] int32 -> [batch, dim] float32.
 
-        Args:
-            tokens: [batch, length] int32, a special token, w_1 .. w_n, a special token, padded on
-                the right.
-            deterministic: False enables dropout, which needs a `dropout` PRNG.
-
-        Returns:
-            [batch, dim] float32; for a row of padding only, the projections of zeros.
-
-        Raises:
-            ValueError: for more tokens than positions.
+        A row is a special token, w_1 .. w_n, a special token, padded on the right; one of padding
+        only gives the projections of zeros. `deterministic=False` enables dropout, which needs a
+        `dropout` PRNG. ValueError for more tokens than positions.
         """
         mask = tokens != self.pad_id
         drop = Dropout(self.dropout, self.dropout_generator)
@@ -227,10 +212,7 @@ class BertEncoder(nn.Module, BertOptions):
         return project(vectors, self.projections, self.normalize)
 
     def table(self) -> jax.Array:
-        """The token table, for a decoder or head that shares it; after a call.
-
-        Padded to the rows of a head's bias.
-        """
+        """The token table, for a decoder or head that shares it; after a call, padded."""
         return padded_table(self.get_variable("params", "embedding"))
 
     def _embed(self, tokens: jax.Array) -> jax.Array:

@@ -84,12 +84,10 @@ def pad_row_zero(init: Initializer, pad_id: int) -> Initializer:
 
 
 def look_up(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Rows of a table by id, [batch, length, width].
+    """Rows of a table by id, [batch, length] -> [batch, length, width].
 
-    Args:
-        table: [rows, width], or [devices, rows, width], a copy for each of the devices that the
-            batch is split over; see `train.step.copy_to_devices`.
-        tokens: [batch, length] int.
+    The table is [rows, width], or [devices, rows, width], a copy for each of the devices that the
+    batch is split over; see `train.step.copy_to_devices`.
     """
     rows = functools.partial(jnp.take, axis=0)
     if table.ndim == 2:
@@ -102,13 +100,9 @@ def look_up(table: jax.Array, tokens: jax.Array) -> jax.Array:
 def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax.Array:
     """Weighted sums of table rows [batch, width]: Σ_l weights[b, l] · table[tokens[b, l]].
 
-    Works position by position and so never holds [batch, length, width]: writing and reading that
-    array takes most of the time of the plain product on a CPU (`benchmarks/static.py`).
-
-    Args:
-        table: [rows, width].
-        weights: [batch, length], 0 at padding.
-        tokens: [batch, length] int.
+    `weights` and `tokens` are [batch, length]; a weight is 0 at padding. Works position by position
+    and so never holds [batch, length, width]: writing and reading that array takes most of the time
+    of the plain product on a CPU (`benchmarks/static.py`).
     """
     return _bag_forward(table, weights, tokens)[0]
 
@@ -158,15 +152,11 @@ def positions(tokens: jax.Array, longest: int) -> jax.Array:
 
 
 def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
-    """Pools token states into vectors [batch, width]; rows without real tokens give zeros.
+    """Pools token states [batch, length, width] into vectors [batch, width].
 
-    The result is in the dtype of the states; a mean of float16 states is float32.
-
-    Args:
-        states: [batch, length, width] float.
-        mask: [batch, length] bool, True at real tokens.
-        pooling: `first` (position 0), `mean` or `max` over real tokens, or `last`, the last real
-            token of a row padded on the right.
+    Rows without real tokens, where `mask` [batch, length] is True, give zeros. `first` is position
+    0, `mean` and `max` are over real tokens, `last` is the last real token of a row padded on the
+    right. The result is in the dtype of the states; a mean of float16 states is float32.
     """
     check_choice("pooling", pooling, POOLINGS)
     if pooling == "first":

@@ -222,14 +222,10 @@ class LstmLayer(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array) -> jax.Array:
-        """Reads sentences; the backward direction starts at the last real token.
+        """Reads sentences, [length, batch, in] -> [length, batch, directions · width].
 
-        Args:
-            inputs: [length, batch, in].
-            mask: [length, batch] bool, True at real tokens, which come first.
-
-        Returns:
-            [length, batch, directions · width]; zeros at padding.
+        `mask` [length, batch] is True at real tokens, which come first: the backward direction
+        starts at the last one. Padding gives zeros.
         """
         directions, gates = 1 + self.bidirectional, 4 * self.width
         init = uniform_init(self.init_scale)

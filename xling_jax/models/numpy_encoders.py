@@ -195,18 +195,10 @@ class NumpyEncoder:
         return {name: (shape, "float32") for name, shape in self._shapes().items()}
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
-        """Encodes sentences.
+        """Encodes sentences, special tokens included: [sentences, dim] float32.
 
-        Args:
-            params: nested dict, as stored.
-            packed: the sentences, special tokens included.
-
-        Returns:
-            [sentences, dim] float32, possibly in the memory of `packed`, which the next sentences
-            overwrite.
-
-        Raises:
-            ValueError: if a sentence is longer than a table of positions.
+        The result may be in the memory of `packed`, which the next sentences overwrite. ValueError
+        if a sentence is longer than a table of positions.
         """
         raise NotImplementedError
 
@@ -359,12 +351,8 @@ class NumpyLaser(LaserOptions, NumpyEncoder):
 def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
     """Sinusoidal position vectors [length, width] in fairseq's layout: all sines, then all cosines.
 
-    Row t is position p = first + t; ω_i = 10000^(−i / (width / 2 − 1)).
-
-    Args:
-        length: number of positions.
-        width: of a vector, even.
-        first: index of the first position; pad_id + 1 in fairseq.
+    Row t is position p = first + t, with pad_id + 1 as `first` in fairseq; ω_i = 10000^(−i / (width
+    / 2 − 1)).
     """
     half = width // 2
     frequencies = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))

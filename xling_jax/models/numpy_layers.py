@@ -35,13 +35,9 @@ class Packed:
 
     Args:
         tokens: [sum of lengths] int.
-        lengths: [sentences] int, none 0, longest first.
+        lengths: [sentences] int, none 0, longest first; each begins at its `starts`.
         memory: what `empty` uses, of earlier sentences that are done; none for new memory.
         executor: threads for `run_each` besides the caller's; none to run one after the other.
-
-    Attributes:
-        tokens, lengths: as given.
-        starts: [sentences] int, where each begins.
     """
 
     def __init__(
@@ -84,13 +80,9 @@ class Packed:
         return positions_within(self.lengths)
 
     def groups(self, elements: int | None = None) -> Iterator[tuple[slice, slice, int]]:
-        """Yields sentences of equal length.
+        """Yields sentences of equal length: (sentences, tokens, length), the first two as slices.
 
-        Args:
-            elements: most tokens² of a group, unless it is a single sentence; None for no limit.
-
-        Yields:
-            (sentences, tokens, length), the first two as slices.
+        A group has at most `elements` tokens², unless it is a single sentence.
         """
         first = token = 0
         for length, group in itertools.groupby(self.lengths.tolist()):
@@ -122,12 +114,7 @@ def dense(
 ) -> np.ndarray:
     """f(inputs · kernel + bias) + residual, [tokens, in] -> [tokens, out].
 
-    Args:
-        inputs: [tokens, in].
-        params: a kernel, and the bias if there is one.
-        activation: f, a key of `ACTIVATIONS`.
-        residual: [tokens, out], or none.
-        out: the array to fill, none of the others; none for a new one.
+    f is a key of `ACTIVATIONS`; a bias and a residual are optional; `out` is filled if given.
     """
     outputs = np.matmul(inputs, params["kernel"], out=out)
     bias = params.get("bias")
@@ -151,13 +138,9 @@ def _blocks(array: np.ndarray) -> Iterator[slice]:
 def layer_norm(
     states: np.ndarray, params: Params, epsilon: float, *, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Normalizes each row: s ∘ (x − mean) / √(variance + ε) + b.
+    """Normalizes each row [tokens, …, width]: s ∘ (x − mean) / √(variance + ε) + b.
 
-    Args:
-        states: [tokens, …, width].
-        params: scale and bias.
-        epsilon: ε.
-        out: the array to fill, also `states`; none for a new one.
+    `out`, which may be `states`, is filled if given.
     """
     width = np.float32(states.shape[-1])
     out = np.empty_like(states) if out is None else out
@@ -200,9 +183,9 @@ def _swish(values: np.ndarray) -> None:
 
 
 def _gelu(values: np.ndarray) -> None:
-    """Multiplies x by Φ(x) = (1 + tanh(x P(x²))) / 2, with a fitted polynomial P.
+    """Multiplies x by Φ(x) = (1 + tanh(x P(x²))) / 2, P fitted with an error below 1e-7 + ε |x|.
 
-    The error is below 1e-7 + ε |x|. NumPy has no erf, and SciPy's takes five times as long.
+    NumPy has no erf, and SciPy's takes five times as long.
     """
     _gate(values, _odd_polynomial(values, _NORMAL_LOGIT))
 
@@ -257,18 +240,10 @@ def attend(
     heads: int,
     bias: np.ndarray | None = None,
 ) -> np.ndarray:
-    """softmax(Q Kᵀ / √head_width + B) V of each sentence and head.
+    """softmax(Q Kᵀ / √head_width + B) V of each sentence and head, in place of the queries.
 
-    Args:
-        packed: the sentences.
-        queries: [tokens, heads · head_width], or [sentences, …] for one query a sentence.
-        keys: [tokens, heads · head_width].
-        values: [tokens, heads · head_width].
-        heads: number of heads.
-        bias: B, [heads, longest, longest] of each query and key; None for none.
-
-    Returns:
-        `queries`, overwritten.
+    Queries, keys and values are [tokens, heads · head_width], queries [sentences, …] for one a
+    sentence; B is [heads, longest, longest] of each query and key.
     """
     queries *= np.float32(1 / np.sqrt(queries.shape[1] // heads))
     is_one = len(queries) < len(keys)
@@ -358,11 +333,7 @@ def feed_forward(
 def pool_packed(packed: Packed, states: np.ndarray, pooling: str, params: Params) -> np.ndarray:
     """`layers.SentencePooling`: [tokens, width] -> [sentences, width or hops · width].
 
-    Args:
-        packed: the sentences.
-        states: [tokens, width].
-        pooling: `first`, `last`, `mean`, `max` or `self_attention`.
-        params: of `self_attention`; {} for others.
+    `params` are those of `self_attention`; {} for others.
     """
     if pooling in ("first", "last"):
         return states[packed.starts + (packed.lengths - 1 if pooling == "last" else 0)]
@@ -385,16 +356,10 @@ def pool_packed(packed: Packed, states: np.ndarray, pooling: str, params: Params
 
 
 def lstm_layer(packed: Packed, inputs: np.ndarray, params: Params, out: np.ndarray) -> np.ndarray:
-    """`lstm.LstmLayer`, the directions side by side.
+    """`lstm.LstmLayer`, the directions side by side: fills and returns `out`.
 
-    Args:
-        packed: the sentences.
-        inputs: [tokens, in], in the order of `time_major`.
-        params: of the layer, the first axis over directions.
-        out: [tokens, directions · width], the array to fill, in the same order.
-
-    Returns:
-        `out`.
+    [tokens, in] -> [tokens, directions · width], both in the order of `time_major`; the first axis
+    of `params` is over directions.
     """
     directions, width, _ = params["recurrent_kernel"].shape
     halves = np.repeat(np.array([0.5, 0.5, 1, 0.5], np.float32), width)

@@ -175,11 +175,7 @@ class NumpyStatic(StaticOptions):
         return bool(self.features) and (self.feature_dims < self.width or self.storage in MIXTURES)
 
     def tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
-        """The table of tokens, then that of features if it has some.
-
-        Args:
-            stored: the parameters as stored.
-        """
+        """The table of tokens, then that of features if it has some, of parameters as stored."""
         if self.storage == "float32":
             return [
                 Table(np.asarray(stored[_TABLES[kind]]), np.asarray(stored[f"{kind}_weight"]))
@@ -202,12 +198,7 @@ class NumpyStatic(StaticOptions):
     def truncated(
         self, params: Mapping[str, np.ndarray], width: int
     ) -> tuple[NumpyStatic, dict[str, np.ndarray]]:
-        """The encoder and its float32 parameters with only the first dimensions.
-
-        Args:
-            params: float32, as stored.
-            width: how many to keep, at most those that there are.
-        """
+        """The encoder and its float32 parameters with only the first `width` dimensions."""
         feature_width = min(self.feature_width, width)
         narrower = dataclasses.replace(self, width=width, feature_width=feature_width)
         dims = {"embedding": width, "feature_embedding": narrower.feature_dims}
@@ -219,12 +210,7 @@ class NumpyStatic(StaticOptions):
     def quantized(
         self, params: Mapping[str, np.ndarray], storage: str
     ) -> tuple[NumpyStatic, dict[str, np.ndarray]]:
-        """The encoder and its parameters with fewer bits, see `row_storage.quantized`.
-
-        Args:
-            params: as stored.
-            storage: of the result, of `row_storage.WRITTEN` but not `float32`.
-        """
+        """The encoder and its parameters with fewer bits, see `row_storage.quantized`."""
         smaller = dataclasses.replace(self, storage=storage)
         tables = [
             quantized(table.vectors(), storage_of(storage, kind))
@@ -253,17 +239,10 @@ def parameters_of_vectors(
 class FeatureFinder:
     """Finds the features of sentences that have a row.
 
-    Args:
-        options: features of the encoder.
-        keys: [feature_rows], as stored.
-
     Attributes:
-        keys: [feature_rows] int32.
+        keys: [feature_rows] int32; ValueError if one is no hash, or two cannot be told apart.
         slots: [2**20] int32, the row of a feature by the lower bits of its hash, if its key is the
-            hash.
-
-    Raises:
-        ValueError: if a key is no hash, or two of them cannot be told apart.
+        hash.
     """
 
     def __init__(self, options: StaticOptions, keys: np.ndarray):
@@ -305,13 +284,9 @@ class FeatureFinder:
     def window(self, tokens: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the features of sentences.
 
-        Args:
-            tokens: [sum of lengths] int32, without padding.
-            offsets: [sentences + 1] int64, where each begins and the last ends.
-
-        Returns:
-            rows: [sum of counts] int32.
-            ends: [sentences + 1] int64, where the rows of each begin and those of the last end.
+        `tokens` [sum of lengths] int32 are without padding; `offsets` [sentences + 1] int64 say
+        where each sentence begins and the last ends. Returns rows [sum of counts] int32, and
+        [sentences + 1] int64 likewise.
         """
         lengths = np.diff(offsets)
         sentence = np.repeat(np.arange(len(lengths)), lengths)
@@ -337,15 +312,10 @@ class FeatureFinder:
 def choose_keys(
     options: StaticOptions, texts: Iterable[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[np.ndarray, float]:
-    """The hashes of the most frequent features of tokenized text.
+    """The hashes of the most frequent features of tokenized text, as for `FeatureFinder.window`.
 
-    Args:
-        options: features of the encoder, and how many of them have a row.
-        texts: tokens and offsets of sentences, as for `FeatureFinder.window`.
-
-    Returns:
-        keys: [feature_rows] float32, ascending; `NO_KEY` for rows without a feature.
-        share: of all features in the text, how many have a row.
+    Returns keys [feature_rows] float32, ascending, `NO_KEY` for rows without a feature; and of all
+    features in the text, the share that has a row.
     """
     counts = np.zeros(NO_KEY, np.int64)
     for tokens, offsets in texts:
@@ -364,15 +334,10 @@ def choose_keys(
 
 
 def hash_feature(name: str, tokens: Sequence[Any]) -> Any:
-    """Hashes the tokens of features, in order: multiplications modulo 2**32, of whose bits the
-    upper ones are mixed best.
+    """Hashes the tokens of features, one array of ids for each, in order: uint32 below 2**24.
 
-    Args:
-        name: key of `FEATURES`; each kind has hashes of its own.
-        tokens: one array of ids, NumPy or JAX, for each token of the feature.
-
-    Returns:
-        uint32 below 2**24, in the shape of the arrays.
+    Multiplications modulo 2**32, of whose bits the upper ones are mixed best. Each kind of feature,
+    a key of `FEATURES`, has hashes of its own; arrays are of NumPy or JAX.
     """
     bits = np.uint32(HASH_SEEDS[name])
     for factor, ids in zip(HASH_FACTORS, tokens):

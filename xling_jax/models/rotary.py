@@ -105,9 +105,7 @@ def _check_rope(rope: Sequence[Any], where: str) -> None:
 def rotate(states: jax.Array, table: jax.Array) -> jax.Array:
     """Turns the halves (x, y) of each head into (x cos − y sin, y cos + x sin), in float32.
 
-    Args:
-        states: [batch, length, heads, head_width].
-        table: [2, length, head_width / 2], see `rope_table`.
+    States are [batch, length, heads, head_width], the table [2, length, head_width / 2].
     """
     cos, sin = table[:, :, None]
     first, second = jnp.split(states.astype(jnp.float32), 2, axis=-1)
@@ -197,13 +195,9 @@ class RotaryLayer(RotaryOptions):
     def __call__(
         self, states: jax.Array, table: jax.Array, mask: jax.Array, deterministic: bool
     ) -> jax.Array:
-        """Maps [batch, length, width] float32 to the same.
+        """Maps [batch, length, width] float32 to the same; for the table see `rotate`.
 
-        Args:
-            states: of the tokens.
-            table: see `rotate`.
-            mask: [batch, length or 1, length] bool, True where a token sees another.
-            deterministic: disables dropout.
+        `mask` [batch, length or 1, length] is True where a token sees another.
         """
         drop = lambda rate: lambda outputs: self.drop(outputs, rate, deterministic)
         attend = lambda inputs: self._attend(inputs, table, mask, deterministic)
@@ -326,18 +320,11 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
 
     @nn.compact
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Encodes sentences.
+        """Encodes sentences, [batch, length] int32 -> [batch, dim] float32.
 
-        Args:
-            tokens: [batch, length] int32, with the `specials` around each sentence, padded on the
-                right.
-            deterministic: False enables dropout, which needs a `dropout` PRNG.
-
-        Returns:
-            [batch, dim] float32; for a row of padding only, the projections of zeros.
-
-        Raises:
-            ValueError: for more tokens than `max_length_tokens`.
+        Each has the `specials` around it and is padded on the right; a row of padding only gives
+        the projections of zeros. `deterministic=False` enables dropout, which needs a `dropout`
+        PRNG. ValueError for more tokens than `max_length_tokens`.
         """
         check_length(tokens.shape[1], self.max_length_tokens)
         mask, position = tokens != self.pad_id, positions(tokens, self.max_length_tokens)
@@ -364,10 +351,7 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
         return project(pool(states, mask, self.pooling), self.projections, self.normalize)
 
     def table(self) -> jax.Array:
-        """The token table, for a decoder or head that shares it; after a call.
-
-        Padded to the rows of a head's bias.
-        """
+        """The token table, for a decoder or head that shares it; after a call, padded."""
         return padded_table(self.get_variable("params", "embedding"))
 
     def _rotation(self, rope: Sequence[Any], tokens: jax.Array) -> jax.Array:

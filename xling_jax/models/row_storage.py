@@ -63,15 +63,11 @@ class Table(NamedTuple):
 
 
 def quantized(rows: np.ndarray, storage: str) -> Table:
-    """Vectors in fewer bits.
+    """Vectors [rows, dims] float32 in fewer bits, `int8` or `int4`.
 
-    Row r becomes q_r f_r, where q_r are integers and f_r is a factor. In 8 bits its largest
-    element becomes ±127. In 4 bits, f_r is the one of a few that leaves the least squared error;
-    with a smaller one, the largest elements are cut.
-
-    Args:
-        rows: [rows, dims] float32.
-        storage: of rows of one kind, `int8` or `int4`.
+    Row r becomes q_r f_r, where q_r are integers and f_r is a factor. In 8 bits its largest element
+    becomes ±127. In 4 bits, f_r is the one of a few that leaves the least squared error; with a
+    smaller one, the largest elements are cut.
     """
     largest = _LARGEST[storage]
     fitting = np.abs(rows).max(axis=1) / np.float32(largest)
@@ -146,13 +142,10 @@ class RowSums:
     def add_sums(
         self, rows: np.ndarray, ends: np.ndarray, shares: np.ndarray, vectors: np.ndarray
     ) -> None:
-        """Adds those of many sentences to their vectors.
+        """Adds those of many sentences to their `vectors` [sentences, at least dims] float32.
 
-        Args:
-            rows: [sum of counts] int32.
-            ends: [sentences + 1], where the rows of each sentence begin and those of the last end.
-            shares: [sentences] float32, factor of each sum.
-            vectors: [sentences, at least dims] float32.
+        `rows` [sum of counts] int32; `ends` [sentences + 1], where the rows of each sentence begin
+        and those of the last end; `shares` [sentences] float32, factor of each sum.
         """
         # Imported here: a single sentence is encoded before SciPy is imported.
         from scipy.sparse import csr_array

@@ -34,15 +34,7 @@ SYMBOLIC_LENGTH = 4096  # positions of an exported encoder
 
 
 class TokenEmbedding(nn.Module):
-    """√width · E[token] + sinusoidal position; no position at padding.
-
-    Attributes:
-        rows: of the table.
-        width: of a vector.
-        pad_id: id of padding, whose row starts at zero and never matters.
-        init_stddev: of the other rows.
-        dtype: of the result.
-    """
+    """√width · E[token] + sinusoidal position; no position at padding, whose row starts at zero."""
 
     rows: int
     width: int
