@@ -394,7 +394,7 @@ def check_parameters(found: Shapes, expected: Shapes, where: str) -> None:
 
 
 def read_config(directory: pathlib.Path) -> dict[str, Any]:
-    """Reads the `config.json` of a model directory; ValueError if broken or from a newer version."""
+    """Reads the `config.json` of a model directory; ValueError for a wrong type or version."""
     path = directory / CONFIG_FILE
     config = parse_json(path.read_bytes(), str(path))
     version = config.get("format_version") if isinstance(config, dict) else None

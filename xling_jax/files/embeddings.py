@@ -112,11 +112,7 @@ def meaning_path(path: str | os.PathLike[str]) -> str:
 
 
 def read_quantizer(path: str | os.PathLike[str]) -> Quantizer:
-    """Reads the `Quantizer` of an embedding file of int8 or packed bits.
-
-    Raises:
-        ValueError: if it is missing or damaged; names it.
-    """
+    """Reads the `Quantizer` of an embedding file of int8 or packed bits; ValueError without one."""
     beside = meaning_path(path)
     if not os.path.isfile(beside):
         raise ValueError(

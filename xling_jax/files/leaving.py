@@ -40,13 +40,9 @@ def noting_signals(*, pass_on: bool) -> Iterator[Callable[[], int]]:
     """SIGTERM and Ctrl-C only ask to stop during a block; a second Ctrl-C leaves at once.
 
     A thread takes the signals, because Python's handlers wait for the end of a compilation.
-
-    Args:
-        pass_on: whether to send this process a SIGTERM for the first Ctrl-C, and to leave SIGTERM
-            to JAX, which tells the other processes of it.
-
-    Yields:
-        A function that returns the signal that has come, 0 if none has.
+    `pass_on` sends this process a SIGTERM for the first Ctrl-C, and leaves SIGTERM to JAX, which
+    tells the other processes of it. Yields a function that returns the signal that has come, 0 if
+    none.
     """
     noted = () if pass_on else (signal.SIGTERM,)
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as of a script's background jobs

@@ -53,11 +53,7 @@ class BrokenLine(NamedTuple):
 def read_chunks(path: str) -> Iterator[bytes]:
     """Reads a file, or stdin for "-", in pieces of at most a few megabytes.
 
-    Files named `.gz`, `.xz`, `.zst` and `.bz2` are decompressed.
-
-    Raises:
-        ValueError: if the compressed data is damaged or cut off.
-        OSError: if the file cannot be read.
+    Files named `.gz`, `.xz`, `.zst` and `.bz2` are decompressed; ValueError if damaged or cut off.
     """
     suffix = Path(path).suffix
     if suffix == ".zst":
@@ -77,21 +73,12 @@ def _open_stdin() -> BinaryIO:
 
 
 def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:
-    r"""Reads the lines of a UTF-8 file, block by block.
+    r"""Yields the lines of a UTF-8 file without their ends, in lists, block by block.
 
     Lines end in "\n" or "\r\n"; the last may lack its end. A byte order mark at the beginning is
-    dropped. Other Unicode line separators are text.
-
-    Args:
-        path: a file, see `read_chunks`.
-
-    Yields:
-        Non-empty lists of lines without their ends; a line with bytes that are not UTF-8, with a
-        NUL byte, or longer than `MAX_LINE_BYTES` is a `BrokenLine`.
-
-    Raises:
-        ValueError, OSError: as `read_chunks`; also for a line without end, and for a file whose
-            lines end in "\r".
+    dropped. Other Unicode line separators are text. A line with bytes that are not UTF-8, with a
+    NUL byte, or longer than `MAX_LINE_BYTES` is a `BrokenLine`. Path and errors as `read_chunks`;
+    also ValueError for a line without end, and for a file whose lines end in "\r".
     """
     tail = b""  # The beginning of a line whose end has not been read yet.
     # Inside a line that is too long: it has been yielded, and its bytes are thrown away.
@@ -202,10 +189,8 @@ def read_lines(path: str | Path) -> list[str]:
 def iterate_lines(path: str | Path, name: str | None = None) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, see `read_chunks`, without their ends.
 
-    Raises:
-        ValueError: if a line is not UTF-8, holds a NUL byte or is too long; names it, in the file
-            called `name` or by its path.
-        OSError: if the file cannot be read.
+    ValueError names a line that is not UTF-8, holds a NUL byte or is too long, in the file called
+    `name` or by its path.
     """
     lines = itertools.chain.from_iterable(read_line_blocks(str(path)))
     for number, line in enumerate(lines, 1):

@@ -34,11 +34,8 @@ def only_run(directory: Path, argument: str = "--workdir") -> Iterator[None]:
     """Holds a directory for the time of a block; it is made if needed.
 
     The lock of a run on another machine is watched until its heart beats, then it counts, or until
-    it has not for `STALE_S`. `argument` is what chooses the directory, for the error.
-
-    Raises:
-        OSError: if another run holds the directory, in one line that names it; or if the lock file
-            cannot be written.
+    it has not for `STALE_S`. OSError if another run holds the directory, in one line that names it
+    and the `argument` that chooses another; or if the lock file cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_FILE

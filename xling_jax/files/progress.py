@@ -62,13 +62,9 @@ class Progress:
         self.done = 0
 
     def __call__(self, done: int, total: int | None = None, idle_s: float = 0.0) -> None:
-        """Shows that `done` units are done.
+        """Shows that `done` units are done, from the start; `total` if it is known now.
 
-        Args:
-            done: number of units, from the start.
-            total: number of all units, if that was not known before.
-            idle_s: seconds since the last call that say nothing about the rate, such as those of
-                compiling a program.
+        `idle_s` seconds since the last call say nothing about the rate, such as those of compiling.
         """
         self.done, now = done, time.monotonic()
         if self._first is None:

@@ -19,17 +19,11 @@ def one_line(error: BaseException, most: int | None = None) -> str:
 
 
 def parse_json(text: str | bytes, where: str, *, allow_surrogates: bool = False) -> Any:
-    r"""Returns the value of a JSON text.
+    r"""Returns the value of a JSON text, which errors call `where`.
 
-    Args:
-        text: the text.
-        where: what it is called in errors.
-        allow_surrogates: accept strings with lone surrogates (`"\ud800"`). They cannot be encoded
-            in UTF-8, so only what cleans its strings before they are used may ask for them.
-
-    Raises:
-        ValueError: if it is not JSON, not UTF-8, nested too deeply, or has a number of thousands of
-            digits; `where` names it.
+    `allow_surrogates` accepts strings with lone surrogates (`"\ud800"`). They cannot be encoded in
+    UTF-8, so only what cleans its strings before they are used may ask for them. ValueError if it
+    is not JSON, not UTF-8, nested too deeply, or has a number of thousands of digits.
     """
     try:
         value = json.loads(text)
@@ -54,12 +48,7 @@ def _refuse_surrogates(text: str | bytes, value: Any) -> None:
 
 
 def open_archive(path: str | os.PathLike[str]) -> zipfile.ZipFile:
-    """Opens a zip file.
-
-    Raises:
-        OSError: if there is no such file, or it cannot be opened.
-        ValueError: if it is not a zip file, or is cut off or damaged.
-    """
+    """Opens a zip file; OSError without one, ValueError if it is cut off or damaged."""
     with open(path, "rb"):  # an error of the system names the file
         pass
     try:
@@ -69,12 +58,7 @@ def open_archive(path: str | os.PathLike[str]) -> zipfile.ZipFile:
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Reads a member of an archive whole.
-
-    Raises:
-        ValueError: if there is none, it is damaged or encrypted, or it is too large to be what any
-            reader of this library expects.
-    """
+    """Reads a member of an archive whole; ValueError if it is missing, damaged or far too large."""
     where = f"{archive.filename}!{name}"
     try:
         size = archive.getinfo(name).file_size

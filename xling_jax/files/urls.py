@@ -34,16 +34,9 @@ def is_url(path: object) -> bool:
 def fetch(url: str, cache: Path, without: Collection[str] = ()) -> Path:
     """Copies a file, the files below a directory, or those that match a pattern, unless it has.
 
-    Args:
-        url: of the file or directory, or a pattern such as `gs://bucket/text/*.tsv`.
-        cache: directory of the copies. Each version has a directory of its own in it.
-        without: names in the directory that are not copied.
-
-    Returns:
-        The path of the copy; for a pattern, the pattern that matches the copies.
-
-    Raises:
-        FileNotFoundError: if there is nothing at the URL.
+    A pattern is such as `gs://bucket/text/*.tsv`. Each version has a directory of its own in
+    `cache`; names `without` are not copied. Returns the path of the copy, or a pattern for the
+    copies; FileNotFoundError if there is nothing at the URL.
     """
     url = url.rstrip("/")
     magic = _PATTERN.search(url)

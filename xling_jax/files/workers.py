@@ -30,14 +30,9 @@ def map_in_order(
 ) -> Iterator[Any]:
     """Yields `function(item)` for each item, in order, whatever the number of processes.
 
-    Args:
-        function: picklable; an instance with `__call__` may carry state.
-        items: read lazily, a few ahead.
-        num_workers: number of processes; with 1, or a single item, all is done in this one.
-
-    Raises:
-        ChildProcessError: if a process died, usually for lack of memory.
-        Exception: whatever `function` raised.
+    The function is picklable; an instance with `__call__` may carry state. Items are read lazily, a
+    few ahead; with one worker, or a single item, all is done in this process. ChildProcessError if
+    a process died, usually for lack of memory; or whatever `function` raised.
     """
     items = iter(items)
     first = list(itertools.islice(items, 2))

@@ -216,11 +216,7 @@ def _encoder_arguments(
 
 
 def _read_model_type(directory: Path) -> str:
-    """Returns the `model_type` of a transformer's `config.json`.
-
-    Raises:
-        ValueError: if it is missing or broken, not a known type, or the model is code of its own.
-    """
+    """Returns the `model_type` of a `config.json`; ValueError for unknown ones and own code."""
     path = directory / CONFIG_FILE
     settings = read_settings(path)
     model_type = settings.get("model_type")

@@ -66,12 +66,7 @@ def read_json(path: Path) -> Any:
 
 
 class Settings(dict[str, Any]):
-    """The JSON object in a file; a value that is not what it should be is a ValueError.
-
-    Args:
-        path: the file, for errors.
-        values: its content.
-    """
+    """The JSON object in a file; a value that is not what it should be is a ValueError."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]):
         super().__init__(values)
@@ -90,11 +85,7 @@ class Settings(dict[str, Any]):
                 raise self.error(key, repr(value))
 
     def require_known(self, known: Mapping[str, tuple[Any, ...]]) -> None:
-        """Checks that each key is known and has one of its supported values, any if there are none.
-
-        Args:
-            known: key -> its supported values.
-        """
+        """Checks that each key is known and has one of its supported values, if there are any."""
         if unknown := sorted(map(str, self.keys() - known.keys())):
             raise ValueError(
                 f"{self.path}: {', '.join(unknown):.120} is not known here and might change "
@@ -162,19 +153,10 @@ def write_json(path: Path, value: Any) -> None:
 class Tensors:
     """The tensors of a directory by name; read one at a time, as float32.
 
-    Args:
-        directory: with `WEIGHTS_FILE`, or `INDEX_FILE` and its shards, or `TORCH_FILE`, or
-            `TORCH_INDEX_FILE` and its shards.
-        path: another file there, which is then read.
-
-    Attributes:
-        path: the file that was read.
-        prefix: put before all names that are read.
-        added: name of a matrix -> two factors, whose product is added to it by `take`.
-
-    Raises:
-        ValueError: if there is none, or it is damaged.
-        ImportError: for a PyTorch file without PyTorch.
+    They are in `WEIGHTS_FILE`, `TORCH_FILE`, or the shards of an index of either; or in the file
+    named. `prefix` is put before all names that are read; `added` maps the name of a matrix to two
+    factors, whose product `take` adds to it. ValueError if there is none, or it is damaged;
+    ImportError for a PyTorch file without PyTorch.
     """
 
     def __init__(self, directory: Path, path: Path | None = None):
@@ -205,11 +187,7 @@ class Tensors:
         return set(self._readers)
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        """Returns a tensor, which must have the given shape.
-
-        Raises:
-            ValueError: if it is missing, has another shape or is not of floats.
-        """
+        """Returns a tensor; ValueError if it is missing, has another shape or is not of floats."""
         name = self.prefix + name
         if name not in self._readers:
             raise ValueError(
@@ -229,11 +207,7 @@ class Tensors:
         return value
 
     def table(self, name: str) -> np.ndarray:
-        """Returns a tensor of any shape: float32, or integers as stored.
-
-        Raises:
-            ValueError: if it is missing or of another type.
-        """
+        """Returns a tensor of any shape: float32, or integers as stored; ValueError for others."""
         if name not in self._readers:
             raise ValueError(
                 f"{self.path}: tensor {name} is missing; found "
@@ -321,11 +295,7 @@ class Adapter(NamedTuple):
     scale: float
 
     def apply(self, tensors: Tensors) -> None:
-        """Adds the products to the matrices of the base, when these are read.
-
-        Raises:
-            ValueError: if the base lacks one of them.
-        """
+        """Adds the products to matrices of the base, when these are read; ValueError without."""
         added = {}
         for name, factors in self.factors.items():
             names = (name, *(name.removeprefix(prefix) for prefix in _MODEL_PREFIXES))
@@ -341,14 +311,9 @@ class Adapter(NamedTuple):
 
 
 def read_adapter(directory: Path, base: str | os.PathLike[str] | None) -> Adapter | None:
-    """Reads the adapter in a directory; None if there is none.
+    """Reads the adapter in a directory, None without one; `base` replaces what the adapter names.
 
-    Args:
-        directory: of the adapter.
-        base: of the model that it was made for; None looks where the adapter says.
-
-    Raises:
-        ValueError: if a file is broken, the adapter is of another kind, or its base is not here.
+    ValueError if a file is broken, the adapter is of another kind, or its base is not here.
     """
     path = directory / ADAPTER_FILE
     if not path.is_file():

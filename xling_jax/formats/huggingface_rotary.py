@@ -150,10 +150,7 @@ def encoder_params(
 ) -> dict[str, Any]:
     """Parameters of `models.rotary.RotaryEncoder` without projections.
 
-    Args:
-        tensors: of the directory.
-        published: its config.
-        arguments: of the encoder; rows of its table beyond the published ones are zeros.
+    Rows of its table beyond the published ones are zeros.
     """
     layout, sizes, width = published.layout, published.sizes, published.sizes["width"]
     # Checkpoints of a model with a task's head have a prefix.

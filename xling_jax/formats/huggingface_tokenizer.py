@@ -78,17 +78,11 @@ def read_tokenizer(
     language: str,
     lowercase: bool,
 ) -> tuple[HuggingFaceVocab, int | None]:
-    """Reads the tokenizer of a transformer.
+    """Reads the tokenizer of a transformer, and its longest input in tokens if it has one.
 
-    Prefix and language are those of `convert_huggingface`; `lowercase` applies to all text first,
-    a setting of sentence-transformers.
-
-    Returns:
-        The vocabulary, and the longest input in tokens if the tokenizer has a limit.
-
-    Raises:
-        ValueError: if files are missing or broken, or a special token is not in the vocabulary.
-        ImportError: without `tokenizers` where that is needed.
+    Prefix and language are those of `convert_huggingface`; `lowercase` applies to all text first, a
+    setting of sentence-transformers. ValueError if files are missing or broken, or a special token
+    is not in the vocabulary; ImportError without `tokenizers` where that is needed.
     """
     settings = _read_settings(directory)
     settings["tokenizer_class"] = _tokenizer_class(directory, published, settings)

@@ -62,21 +62,20 @@ def convert_laser(
 
     Args:
         checkpoint: the `.pt` file.
-        directory: where to write.
+        directory: where to write; a model directory is replaced with `overwrite`.
         vocabulary: its `.spm` or `.fcodes` file (with the `.fvocab` beside it); None looks beside
-            the checkpoint.
-        language: whose Moses rules are applied to all text; `el` also romanizes for an encoder
-            with fastBPE, as LASER does.
+        the checkpoint.
+        language: whose Moses rules are applied to all text; `el` also romanizes for an encoder with
+        fastBPE, as LASER does.
         languages: codes of the training languages, for information.
         max_length_tokens: longer texts are cut; LASER itself has no limit.
-        overwrite: replace a model directory that is there.
+        overwrite: see `directory`.
 
     Returns:
         The record of the conversion.
 
     Raises:
         ImportError: without PyTorch.
-        OSError: if a file cannot be read.
         ValueError: if files are broken or do not belong together.
     """
     checkpoint = Path(checkpoint)
@@ -111,12 +110,7 @@ def convert_laser(
 
 
 def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
-    """Reads a checkpoint of LASER's BiLSTM.
-
-    Raises:
-        ImportError, OSError: as `load_torch`.
-        ValueError: if it is not such a checkpoint.
-    """
+    """Reads a checkpoint of LASER's BiLSTM; errors as `load_torch`, or ValueError for others."""
     state = load_torch(path, f"; {_SUPPORTED}")
     found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
     if isinstance(state, dict) and "params" not in state and ("cfg" in state or "args" in state):
@@ -239,20 +233,9 @@ def export_laser(
     *,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Writes an encoder as the checkpoint and vocabulary files of LASER.
+    """Writes an encoder as the checkpoint and vocabulary files of LASER; returns `files`.
 
-    Args:
-        model_directory: of the encoder.
-        output: the directory to write.
-        overwrite: replace an earlier export.
-
-    Returns:
-        Facts: `files`.
-
-    Raises:
-        ImportError: without PyTorch.
-        ValueError: if the model is broken, or LASER's code would compute other vectors.
-        OSError: if a file cannot be written.
+    ImportError without PyTorch; ValueError if LASER's code would compute other vectors.
     """
     spec = load_model(model_directory)
     _check(spec, os.fspath(model_directory))

@@ -306,19 +306,8 @@ def export_model2vec(
     Texts are cut at the encoder's longest input, as model2vec does it: first at that many times the
     median length of a token in characters, which only text of long tokens reaches first.
 
-    Args:
-        model: directory or name of an encoder of family `static`, see `find_model_directory`.
-        output: directory to write; appears whole or not at all.
-        overwrite: replace an earlier export; other directories are never replaced.
-
-    Returns:
-        Facts about the export.
-
-    Raises:
-        FileExistsError: if `output` is there, is not empty and `overwrite` is False.
-        ImportError: without `tokenizers`.
-        ValueError: if model2vec has no form for the encoder, saying which part, or `output` is
-            something else than an export.
+    Returns facts about the export. ValueError if model2vec has no form for the encoder, saying
+    which part; ImportError without `tokenizers`; otherwise as `export_directory`.
     """
     spec = load_model(find_model_directory(model))
     where = os.fspath(model)

@@ -148,9 +148,7 @@ class Modules(NamedTuple):
 def list_modules(directory: Path) -> list[Module] | None:
     """Reads the `modules.json` of sentence-transformers; None if there is none.
 
-    Raises:
-        ValueError: if it is broken, or a module is not of sentence-transformers itself or takes
-            arguments of its own.
+    ValueError for a module that is not of sentence-transformers or takes arguments of its own.
     """
     path = directory / MODULES_FILE
     if not path.is_file():
@@ -176,9 +174,8 @@ def list_modules(directory: Path) -> list[Module] | None:
 def read_modules(directory: Path, modules: list[Module]) -> Modules:
     """Reads the directories of modules that begin with a transformer.
 
-    Raises:
-        ValueError: if a file is broken, or the modules are not a transformer, a pooling, any
-            number of dense layers, norms and dropouts, and at most one normalization, in order.
+    ValueError unless they are a transformer, a pooling, any number of dense layers, norms and
+    dropouts, and at most one normalization, in order.
     """
     kinds = [module.kind for module in modules]
     normalize = kinds[-1:] == ["Normalize"]
@@ -210,11 +207,7 @@ def read_modules(directory: Path, modules: list[Module]) -> Modules:
 
 
 def read_use(directory: Path) -> Use:
-    """Reads prompts, width and similarity of a directory of sentence-transformers.
-
-    Raises:
-        ValueError: if the file is broken or holds an unknown key.
-    """
+    """Reads prompts, width and similarity of a directory; ValueError for an unknown key."""
     path = directory / SETTINGS_FILE
     settings = read_settings(path, optional=True)
     settings.require_known(_KEYS[SETTINGS_FILE])
@@ -294,14 +287,9 @@ def _projection(module: Module) -> Projection | None:
 
 
 def write_modules(directory: Path, kinds: Sequence[str]) -> list[Path]:
-    """Writes the `modules.json` of sentence-transformers.
+    """Writes the `modules.json` of these classes; returns the directory of each, made.
 
-    Args:
-        directory: of the export.
-        kinds: names of the modules' classes, in their order.
-
-    Returns:
-        The directory of each module, made; that of the first is `directory`.
+    That of the first is `directory`.
     """
     paths = [f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)]
     rows = [

@@ -75,15 +75,9 @@ def export_onnx(
 ) -> dict[str, Any]:
     """Writes an encoder as an ONNX file with its tokenizer.
 
-    The graph is run before it is written and compared with the encoder.
-
-    Args:
-        model_directory: of the encoder.
-        output: the directory to write.
-        quantize: `int8` stores the weights in 8 bits: of static encoders with a factor for each
-            row; of others with one for each column, and with activations quantized as they come
-            (onnxruntime's dynamic quantization).
-        overwrite: replace an earlier export.
+    The graph is run before it is written and compared with the encoder. With `quantize="int8"`
+    weights have 8 bits: those of static encoders with a factor for each row; of others with one for
+    each column, and with activations quantized as they come (onnxruntime's dynamic quantization).
 
     Returns:
         Facts: `size_mb`, and `largest_difference`, or with quantization `mean_cosine`, from the
@@ -91,9 +85,7 @@ def export_onnx(
 
     Raises:
         ImportError: without onnx, onnxruntime or jax2onnx.
-        ValueError: if the model is broken, its parameters exceed 2 GB, or its graph computes
-            something else.
-        OSError: if a file cannot be written.
+        ValueError: if the model is broken, exceeds 2 GB, or its graph computes something else.
     """
     if quantize is not None:
         check_choice("quantize", quantize, QUANTIZATIONS)

@@ -82,12 +82,8 @@ class _Graph:
 def static_graph(static: NumpyStatic, stored: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The graph of a static encoder: 1/n Σ_r f_r T_r over the rows r of a sentence's n tokens.
 
-    Scaled to length 1 where the encoder does that.
-
-    Args:
-        static: the encoder.
-        stored: its parameters as stored; 8-bit rows stay 8-bit, 4-bit rows become 8-bit, and codes
-            stay codes.
+    Scaled to length 1 where the encoder does that. 8-bit rows stay 8-bit, 4-bit rows become 8-bit,
+    and codes stay codes.
     """
     add = _Graph()
     table, *of_features = (table.unpacked() for table in static.tables(stored))
@@ -168,12 +164,7 @@ def _hash(add: _Graph, name: str, columns: Sequence[str]) -> str:
 
 
 def laser_graph(arguments: Mapping[str, Any], params: Mapping[str, Any]) -> onnx.ModelProto:
-    """The graph of a `models.laser.LaserEncoder`, with the LSTM of ONNX.
-
-    Args:
-        arguments: attributes of the encoder.
-        params: its parameters, nested dict of float32 arrays.
-    """
+    """The graph of a `models.laser.LaserEncoder`, with the LSTM of ONNX."""
     add = _Graph()
     tokens = add("Transpose", INPUT, perm=[1, 0])
     mask = add("Not", add("Equal", tokens, np.array(arguments["pad_id"], np.int32)))

@@ -43,14 +43,9 @@ QUANTIZATIONS = ("int8",)  # of onnx
 def export_directory(path: str | os.PathLike[str], marker: str, overwrite: bool) -> Iterator[Path]:
     """Gives a directory to fill that takes its name only when the block ends without an error.
 
-    Args:
-        path: where to write.
-        marker: name of a file that every export of this format has.
-        overwrite: replace an earlier export; other directories are never replaced.
-
-    Raises:
-        ValueError: if `path` is something else than an export of this format.
-        FileExistsError: if it exists, is not empty and `overwrite` is False.
+    With `overwrite` an earlier export is replaced, which has a file named `marker`; other
+    directories never are. ValueError if `path` is something else; FileExistsError without
+    `overwrite`.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():

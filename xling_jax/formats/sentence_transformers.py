@@ -76,20 +76,9 @@ def export_sentence_transformers(
     *,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Writes an encoder as a directory of sentence-transformers.
+    """Writes an encoder as a directory of sentence-transformers; returns its `modules`, in order.
 
-    Args:
-        model_directory: of the encoder.
-        output: the directory to write.
-        overwrite: replace an earlier export.
-
-    Returns:
-        Facts: `modules`, in their order.
-
-    Raises:
-        ImportError: without `tokenizers`.
-        ValueError: if the model is broken, or no modules give its vectors; says why.
-        OSError: if a file cannot be written.
+    ImportError without `tokenizers`; ValueError if no modules give its vectors, saying why.
     """
     where = os.fspath(model_directory)
     spec = load_model(model_directory)

@@ -39,16 +39,11 @@ def tokenizer_json(vocab: Vocabulary, where: str = "vocabulary") -> str:
 
     It adds no special tokens around a text. Special tokens written out in a text are text, as in
     the vocabulary, so none of them is among the `added_tokens`: of a unigram vocabulary they are
-    named with a space in front, which no text can contain at that point.
+    named with a space in front, which no text can contain at that point. The file of a published
+    tokenizer is returned as it is.
 
-    Args:
-        vocab: of unigrams or byte-pair encoding, or a published tokenizer, whose file is returned
-            as it is.
-        where: what errors call it.
-
-    Raises:
-        ValueError: if there is no such form of the vocabulary; says which part has none.
-        ImportError: without `tokenizers`.
+    ValueError if there is no such form of the vocabulary, saying which part has none; ImportError
+    without `tokenizers`.
     """
     if isinstance(vocab, HuggingFaceVocab) and TOKENIZER_FILE in vocab.files:
         return vocab.files[TOKENIZER_FILE].decode("utf-8")
@@ -81,16 +76,8 @@ def with_specials(
 ) -> str:
     """Returns a `tokenizer.json` that also adds special tokens, cuts and pads as an encoder does.
 
-    Args:
-        content: `tokenizer_json` of the vocabulary.
-        vocab: what padding, on the right to the longest text of a batch, and the side where texts
-            are cut are taken from.
-        first: ids of the special tokens before a text.
-        last: those after it.
-        max_length_tokens: longest input, special tokens included; longer ones are cut.
-
-    Raises:
-        ValueError: as `cut_at`.
+    `first` and `last` are ids of the special tokens around a text. Padding is on the right, to the
+    longest text of a batch. Errors as `cut_at`.
     """
     tokenizer = load_tokenizer(content.encode(), TOKENIZER_FILE)
     name = tokenizer.id_to_token
@@ -111,14 +98,7 @@ def cut_at(
 ) -> int:
     """Returns where a tokenizer has to cut, once, for a vocabulary that may cut before its encoder.
 
-    Args:
-        vocab: of the encoder.
-        tokenizer: read from its `tokenizer_json`.
-        max_length_tokens: longest input of the encoder.
-        where: what errors call it.
-
-    Raises:
-        ValueError: if the vocabulary drops tokens and the encoder cuts after that.
+    ValueError if the vocabulary drops tokens and the encoder cuts after that.
     """
     if not isinstance(vocab, HuggingFaceVocab) or not vocab.text.truncates:
         return max_length_tokens

@@ -26,21 +26,11 @@ def import_torch(purpose: str, hint: str = "") -> Any:
 
 
 def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool = False) -> Any:
-    """Loads a PyTorch file.
+    """Loads a PyTorch file, with `tensors_only` a dict of tensors.
 
-    Args:
-        path: the file.
-        hint: what else the user can do, for errors.
-        tensors_only: whether it must be a dict of tensors.
-
-    Returns:
-        Its content; the values of tensors are mapped from the file, except in the format before
-        PyTorch 1.6.
-
-    Raises:
-        ImportError: without PyTorch.
-        OSError: if the file cannot be opened.
-        ValueError: if it is damaged or holds Python objects.
+    Values of tensors are mapped from the file, except in the format before PyTorch 1.6. ImportError
+    without PyTorch; ValueError if it is damaged or holds Python objects, with the `hint` what else
+    to do.
     """
     torch = import_torch(f"{path}: reading a PyTorch file once", hint)
     with open(path, "rb") as file:

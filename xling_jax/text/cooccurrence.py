@@ -33,20 +33,13 @@ def cooccurrence_vectors(
 ) -> np.ndarray:
     """Factors the positive pointwise mutual information of tokens and tokens of the pivot language.
 
-    Each row counts 1 / √(its tokens in the pivot language), each token of a row once. The vectors
-    are the first left singular vectors, times the roots of the singular values, scaled to a length
-    of a / (a + p) for a token of probability p, a = 10⁻³.
+    Each row, given in another language and in the pivot language, counts 1 / √(its tokens in the
+    pivot language), each token of a row once. The vectors are the first left singular vectors,
+    times the roots of the singular values, scaled to a length of a / (a + p) for a token of
+    probability p, a = 10⁻³.
 
-    Args:
-        rows: the same rows in another language and in the pivot language.
-        vocab_size: ids are below it.
-        width: of the vectors.
-
-    Returns:
-        [vocab_size, width] float32, 0 for tokens that occur with no others.
-
-    Raises:
-        ValueError: if fewer than `width` tokens occur in the rows.
+    Returns [vocab_size, width] float32, 0 for tokens that occur with no others; ValueError if fewer
+    than `width` tokens occur in the rows.
     """
     shape = (vocab_size, vocab_size)
     parts, counts = [], np.zeros(vocab_size, np.int64)

@@ -16,12 +16,8 @@ _CONTINUED = "@@"
 class FastBPE:
     """Splits words into subwords; all but the last of a word end in `@@`.
 
-    Args:
-        codes: text of a codes file, `LEFT RIGHT COUNT` per line, in the order of the merges.
-        vocabulary: text of a vocabulary file, `SUBWORD COUNT` per line; "" for no limit.
-
-    Raises:
-        ValueError: if a line has another form; names its number.
+    `codes` has `LEFT RIGHT COUNT` per line, in the order of the merges; `vocabulary` `SUBWORD
+    COUNT`, "" for no limit. ValueError names the number of a line of another form.
     """
 
     def __init__(self, codes: str, vocabulary: str = ""):

@@ -92,18 +92,11 @@ _RARE = {"truncation_side": "right", "truncates": False, "max_characters": None}
 
 
 class HuggingFaceVocab(Vocabulary):
-    """A published tokenizer.
+    """A published tokenizer: `tokenizer.json`, or `vocab.json` with `merges.txt`.
 
     Special tokens written out in a text are special tokens, as in `transformers`, except padding,
-    which is removed. The ids of an empty text are those of the prefix.
-
-    Args:
-        files: `tokenizer.json`, or `vocab.json` with `merges.txt`.
-        text: what is done with text, and the ids of special tokens.
-
-    Raises:
-        ValueError: if a file is missing or broken, naming it, or an id is not in the vocabulary.
-        ImportError: without `tokenizers` for a `tokenizer.json`.
+    which is removed. The ids of an empty text are those of the prefix. ValueError if a file is
+    missing or broken, or an id not in the vocabulary; ImportError without `tokenizers`.
     """
 
     FILES = (TOKENIZER_FILE, VOCABULARY_FILE, MERGES_FILE)
@@ -165,21 +158,12 @@ class HuggingFaceVocab(Vocabulary):
 
 
 def import_tokenizers() -> Any:
-    """Returns the `tokenizers` library.
-
-    Raises:
-        ImportError: if it is not installed; says how to install it.
-    """
+    """Returns the `tokenizers` library; ImportError says how to install it."""
     return import_extra("tokenizers", "huggingface", "this")
 
 
 def load_tokenizer(content: bytes, where: str) -> Any:
-    """Loads a `tokenizers.Tokenizer` from the content of a tokenizer.json.
-
-    Raises:
-        ValueError: if it is not one; `where` names the file.
-        ImportError: without `tokenizers`.
-    """
+    """Loads a `tokenizers.Tokenizer` from the content of the file `where`, or raises ValueError."""
     tokenizers = import_tokenizers()
     try:
         for charsmap in _CHARSMAP.findall(content):
@@ -242,16 +226,9 @@ def _encode_fast(tokenizer: Any, texts: Sequence[str]) -> list[Any]:
 class XlmTokenizer:
     """XLM's: Moses, optional lower-casing and removal of accents, byte-pair encoding.
 
-    As XLMTokenizer in `transformers`, for one given language.
-
-    Args:
-        vocabulary: {piece: id} of `vocab.json`.
-        merges: text of `merges.txt`, a pair of pieces per line.
-        language: code whose Moses rules are used for all text.
-        lowercase: lower-case text and remove accents.
-
-    Raises:
-        ValueError: if a file is broken, naming it, or the language needs word segmentation.
+    As XLMTokenizer in `transformers`, for one given language. `vocabulary` is {piece: id}, `merges`
+    has a pair of pieces per line. ValueError if a file is broken, or the language needs word
+    segmentation.
     """
 
     def __init__(

@@ -78,11 +78,7 @@ def to_iso639_1(code: str) -> str:
 
 
 def check_languages(codes: Sequence[str]) -> tuple[str, ...]:
-    """Returns distinct language codes as a tuple.
-
-    Raises:
-        ValueError: if a code is malformed or occurs twice, or two codes mean the same language.
-    """
+    """Returns distinct language codes as a tuple; ValueError if one is malformed or repeated."""
     if isinstance(codes, str):
         raise ValueError(f"languages={codes!r} must be a list of codes; write {codes.split(',')}.")
     seen: dict[str, str] = {}
@@ -105,9 +101,7 @@ def check_languages(codes: Sequence[str]) -> tuple[str, ...]:
 def check_known(code: str, known: Sequence[str], where: str) -> str:
     """Returns `code` if it is one of the `known` languages.
 
-    Raises:
-        ValueError: if it is not; names `where` it was asked for ("--languages", "data.pairs"), the
-            known codes and similar ones.
+    ValueError otherwise, with similar ones, and `where` it was asked for ("--languages").
     """
     if code not in known:
         raise ValueError(
@@ -118,14 +112,9 @@ def check_known(code: str, known: Sequence[str], where: str) -> str:
 
 
 def parse_pair(pair: str, allow_same: bool = False) -> tuple[str, str]:
-    """Splits a directed pair "source-target" into its two languages.
+    """Splits a directed pair "source-target" into its two languages, or raises ValueError.
 
-    Args:
-        pair: the pair.
-        allow_same: accept a language with itself, which stands for text without translations.
-
-    Raises:
-        ValueError: if it is not two different language codes joined by one "-".
+    `allow_same` accepts a language with itself, which stands for text without translations.
     """
     codes = pair.split("-")
     if len(codes) != 2 or not all(map(is_code, codes)):

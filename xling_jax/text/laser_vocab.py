@@ -124,18 +124,10 @@ class LaserText:
 
 
 class LaserVocab(Vocabulary):
-    """A dictionary with its preprocessing and its splitter.
+    """A dictionary {piece: id} with its preprocessing and its splitter.
 
-    Args:
-        files: `dictionary.json` ({piece: id}), and either `sentencepiece.model` or `fastbpe.codes`
-            with `fastbpe.vocab`.
-        text: the preprocessing.
-
-    Attributes:
-        dictionary: {piece: id}.
-
-    Raises:
-        ValueError: if a file is missing or broken, naming it.
+    `files` are `dictionary.json`, and either `sentencepiece.model` or `fastbpe.codes` with
+    `fastbpe.vocab`; ValueError names one that is missing or broken.
     """
 
     FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE, CODES_FILE, VOCABULARY_FILE)

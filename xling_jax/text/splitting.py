@@ -162,10 +162,7 @@ def document_sentences(
     """Returns the sentences of a document, [""] if it has none.
 
     The document is a text, split by `split_sentences`, or sentences, of which blank ones are
-    dropped.
-
-    Raises:
-        ValueError: if the document is neither, or the splitter is unknown or not installed.
+    dropped; ValueError if it is neither, or for the splitter.
     """
     if isinstance(document, str):
         sentences = split_sentences(document, splitter=splitter, language=language)

@@ -107,19 +107,11 @@ def _moses() -> Callable[[str], str]:
 
 
 class Vocab(Vocabulary):
-    """A SentencePiece model and the preprocessing that it expects.
+    """A SentencePiece model, a path or its content, and the preprocessing that it expects.
 
-    Args:
-        model: path of a `sentencepiece.model` file, or its content.
-        lowercase, moses: what is done to a text first, see `normalizer`.
-
-    Attributes:
-        model_bytes: content of the file.
-        mask_id: id of the control piece `<MASK>`, None if there is none; see also `Vocabulary`.
-
-    Raises:
-        OSError: if the file cannot be read.
-        ValueError: if it is not a SentencePiece model.
+    For the latter see `normalizer`. `mask_id` is the id of the control piece `<MASK>`, None if
+    there is none. OSError if the file cannot be read, ValueError if it is not a SentencePiece
+    model.
     """
 
     FILES = (SENTENCEPIECE_FILE,)
@@ -158,11 +150,7 @@ class Vocab(Vocabulary):
         return self._processor.encode(normalized, out_type=int, num_threads=num_threads)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Joins the pieces of [length] ids into text; special tokens are dropped.
-
-        Raises:
-            ValueError: if an id is outside the vocabulary.
-        """
+        """Joins [length] ids into text without special tokens; ValueError for unknown ids."""
         ids = np.asarray(ids, np.int64)
         if ids.size and (ids.min() < 0 or ids.max() >= self.size):
             raise ValueError(
@@ -273,13 +261,7 @@ def train_vocab(
 
 
 def check_layout(vocab: Vocab, layout: str, where: str) -> None:
-    """Raises ValueError unless a vocabulary has a layout's special tokens at their ids.
-
-    Args:
-        vocab: often supplied by the user.
-        layout: key of `SPECIALS`.
-        where: name of the vocabulary, for the message.
-    """
+    """Raises ValueError unless a vocabulary has a layout's special tokens at their ids."""
     check_choice("layout", layout, SPECIALS)
     wanted = SPECIALS[layout]
     ids = {"<s>": vocab.bos_id, "<pad>": vocab.pad_id, "</s>": vocab.eos_id}

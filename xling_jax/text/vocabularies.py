@@ -65,11 +65,7 @@ class Vocabulary(abc.ABC):
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Self:
-        """Makes a vocabulary from `files` and from `options` as recorded.
-
-        Raises:
-            ValueError, TypeError: if a file is missing or broken, or an option is unknown.
-        """
+        """Makes a vocabulary from `files` and recorded `options`; ValueError if broken."""
         return cls(files, cls.TEXT(**options))
 
     @property
@@ -86,15 +82,10 @@ class Vocabulary(abc.ABC):
         """Returns all pieces in the order of their ids; "" for an id without one."""
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[np.ndarray]:
-        """Preprocesses texts and splits them into tokens; adds no special tokens.
+        """Preprocesses and splits texts: one [length] int32 array of ids each.
 
-        SentencePiece uses `num_threads` threads, -1 for all cores.
-
-        Returns:
-            One [length] int32 array of ids per text.
-
-        Raises:
-            ValueError: if `texts` is a single string, which would be read character by character.
+        There are no special tokens. SentencePiece uses `num_threads` threads, -1 for all cores.
+        ValueError if `texts` is a single string, which would be read character by character.
         """
         return [np.asarray(row, np.int32) for row in self._split(texts, num_threads)]
 
@@ -135,10 +126,7 @@ def record(vocab: Vocabulary) -> dict[str, Any]:
 def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> Vocabulary:
     """Reads the vocabulary of a model directory, by the `preprocessing` of its config.json.
 
-    Raises:
-        ValueError: if the tokenizer or one of its options is unknown, or a file is missing or
-            broken.
-        ImportError: if a tokenizer needs a library that is not installed.
+    ValueError if tokenizer or options are unknown, or files broken; ImportError without a library.
     """
     options = dict(recorded)
     try:
@@ -151,12 +139,7 @@ def read_vocab(directory: Path, recorded: Mapping[str, Any]) -> Vocabulary:
 
 
 def read_model_vocab(directory: Path) -> Vocabulary:
-    """Reads the vocabulary of a model directory, and nothing else of it.
-
-    Raises:
-        ValueError: as `read_vocab`, or if `config.json` is not that of a model.
-        OSError: if a file cannot be read.
-    """
+    """Reads the vocabulary of a model directory and nothing else of it; errors as `read_vocab`."""
     path = directory / "config.json"
     config = parse_json(path.read_bytes(), str(path))
     recorded = config.get("preprocessing") if isinstance(config, dict) else None
@@ -187,11 +170,7 @@ def require_file(files: Mapping[str, bytes], name: str) -> bytes:
 
 
 def load_sentencepiece(content: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
-    """Loads a SentencePiece model.
-
-    Raises:
-        ValueError: if it is not one; `where` names it.
-    """
+    """Loads a SentencePiece model; ValueError with `where` if it is not one."""
     import sentencepiece
 
     try:

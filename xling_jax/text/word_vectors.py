@@ -89,12 +89,7 @@ def read_word_vectors(
 
 
 def coverage(pieces: Sequence[str], found: np.ndarray) -> dict[str, float]:
-    """The shares of all `pieces` and of whole `words` that have a vector, in [0, 1].
-
-    Args:
-        pieces: all pieces in the order of their ids.
-        found: [vocab] bool, from `read_word_vectors`.
-    """
+    """The shares of all `pieces` and of whole words that are `found`, in [0, 1]."""
     num_words = sum(map(_is_word, pieces))
     num_found = int(np.count_nonzero(found))
     return {"pieces": num_found / max(len(pieces), 1), "words": num_found / max(num_words, 1)}
