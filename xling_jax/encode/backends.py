@@ -36,14 +36,9 @@ _FEW_TOKENS = 64
 
 
 class Backend(Protocol):
-    """Computes the vectors of tokens.
+    """Computes the vectors of tokens, of `window_sentences` together at most.
 
-    Attributes:
-        name: `numpy` or `jax`.
-        params: nested dict of the parameters, arrays of NumPy or JAX.
-        dtype: name of the dtype of the computation.
-        num_devices: devices that share a batch.
-        window_sentences: most sentences to encode together.
+    `num_devices` share a batch; `params` is a nested dict of NumPy or JAX arrays.
     """
 
     name: str

@@ -41,24 +41,18 @@ def write_embeddings(
 ) -> int:
     """Writes embeddings chunk by chunk; the file appears whole or not at all.
 
-    Args:
-        path: the output file, or "-" for stdout. What goes to stdout is first written to a
-            temporary file: the header of an `.npy` holds the number of rows, and a failure must
-            emit nothing.
-        chunks: float arrays [any, dim], converted to little-endian float32 or quantized; pulled one
-            at a time.
-        dim: embedding size; a file without rows needs it.
-        format: "npy" (float32 [n, dim]) or "laser" (the same numbers without a header).
-        overwrite: whether to replace an existing file.
-        quantizer: of the precision to store; None for float32. With that of int8 or packed bits,
-            `PATH.json` is written too, and `path` must be an `.npy` file.
+    What goes to stdout, "-", is first written to a temporary file: the header of an `.npy` holds
+    the number of rows, and a failure must emit nothing. Chunks are float arrays [any, dim], pulled
+    one at a time, converted to little-endian float32 or as the `quantizer` says; with that of int8
+    or packed bits, `PATH.json` is written too, and `path` must be an `.npy` file. The format
+    "laser" is the same numbers without a header. A file without rows needs `dim`.
 
     Returns:
         The number of rows written.
 
     Raises:
         ValueError: if the format is unknown, a chunk is not [any, dim], `path` is not a regular
-            file, or `PATH.json` is to be written and is a directory.
+        file, or `PATH.json` is to be written and is a directory.
         FileExistsError: if `path` exists and `overwrite` is False.
         OSError: naming `path`, if writing fails.
     """
@@ -128,18 +122,12 @@ def read_embeddings(
 ) -> np.ndarray | QuantizedRows:
     """Reads embeddings; the first bytes of the file show which format it has.
 
-    Args:
-        path: an `.npy` file holding floats [n, dim], or int8 or packed bits with their `PATH.json`,
-            or a LASER file (float32, no header).
-        dim: embedding size; checked for `.npy`, required for LASER files.
+    An `.npy` file holds floats [n, dim], or int8 or packed bits with their `PATH.json`; one of
+    LASER float32 without a header, and needs `dim`, which is checked for others.
 
-    Returns:
-        float32 [n, dim], mapped read-only or, from other floats, converted in memory; int8 and
-        packed bits as `QuantizedRows`, which are decoded as they are selected.
-
-    Raises:
-        ValueError: if the size of the file does not agree with its header or with `dim`, or
-            `PATH.json` is missing or damaged.
+    Returns float32 [n, dim], mapped read-only or, from other floats, converted in memory; int8 and
+    packed bits as `QuantizedRows`, which are decoded as they are selected. ValueError if the size
+    of the file does not agree with its header or with `dim`, or `PATH.json` is missing or damaged.
     """
     with open(path, "rb") as file:
         is_npy = file.read(len(_NPY_MAGIC)) == _NPY_MAGIC

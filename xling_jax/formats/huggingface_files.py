@@ -282,12 +282,9 @@ def _shards(index: Path) -> list[Path]:
 
 
 class Adapter(NamedTuple):
-    """An adapter and where its base is.
+    """An adapter, and the directory of its `base`; `scale` is that of the products of `factors`.
 
-    Attributes:
-        base: directory of the model that it was made for.
-        factors: name of a matrix, without `.weight` -> B [outputs, rank] and A [rank, inputs].
-        scale: of their product.
+    Those map the name of a matrix, without `.weight`, to B [outputs, rank] and A [rank, inputs].
     """
 
     base: Path

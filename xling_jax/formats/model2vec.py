@@ -80,20 +80,15 @@ def convert_model2vec(
 
     Args:
         source: directory with `model.safetensors`, `tokenizer.json` and `config.json`, or a
-            `StaticEmbedding` of sentence-transformers, which model2vec reads as well.
+        `StaticEmbedding` of sentence-transformers, which model2vec reads as well.
         directory: where to write.
         languages: codes of the training languages, for information.
         max_length_tokens: longer texts are cut, as with `max_length` of `StaticModel.encode`; None
-            is the model's own limit.
+        is the model's own limit.
         overwrite: replace a model directory that is there.
 
-    Returns:
-        The record of the conversion.
-
-    Raises:
-        ImportError: without `tokenizers`.
-        OSError: if a file cannot be read or written.
-        ValueError: if a file is missing or broken, or the files do not belong together.
+    Returns the record of the conversion. ValueError if files are broken or do not belong together;
+    ImportError without `tokenizers`.
     """
     source = Path(source)
     is_nested = not (source / WEIGHTS_FILE).is_file() and (source / _NESTED).is_dir()

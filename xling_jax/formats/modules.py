@@ -108,13 +108,9 @@ class Projection(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How the vectors of a directory are meant to be used.
+    """How vectors are meant to be used: prompts by name and the default one, width, similarity.
 
-    Attributes:
-        prompts: texts before an input, by name.
-        default_prompt: name of the one that inputs get, None for none.
-        truncate_dim: dimensions to keep, None for all.
-        similarity: of `SIMILARITIES`, None if not said; changes no vector.
+    None in `truncate_dim` is all dimensions; `similarity`, of `SIMILARITIES`, changes no vector.
     """
 
     prompts: Mapping[str, str] = {}
@@ -124,16 +120,9 @@ class Use(NamedTuple):
 
 
 class Modules(NamedTuple):
-    """A transformer and what turns its states into a vector.
+    """A transformer and its tokenizer, and in order what turns its states into a vector.
 
-    Attributes:
-        transformer: directory of the transformer and its tokenizer.
-        pooling: of `models.numpy_layers.POOLINGS`.
-        projections: dense layers and norms, in order.
-        normalize: whether vectors are scaled to length 1.
-        max_length_tokens: longest input, None if not set.
-        lowercase: whether text is lowercased before the tokenizer.
-        use: prompts and width.
+    `lowercase` says whether text is lowercased before the tokenizer.
     """
 
     transformer: Path

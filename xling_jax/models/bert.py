@@ -1,8 +1,7 @@
 """Published post-norm transformers: BERT, RoBERTa, XLM-R, XLM, DistilBERT, MPNet in one encoder.
 
-Their differences are resolved when a checkpoint is converted (`convert.huggingface`): names of
-tensors, the first row of the position table that a text uses, and the vectors of token types, which
-are added to the positions because a sentence has one type. Dropout is where the original has it.
+Their differences are resolved when a checkpoint is converted (`formats.huggingface_bert`). Dropout
+is where the original has it.
 """
 
 from collections.abc import Callable, Sequence
@@ -92,16 +91,9 @@ def project(
 class BertLayer(nn.Module):
     """x ← LN(x + Drop(MHA(x))); x ← LN(x + Drop(W2 f(W1 x))).
 
-    Attributes:
-        width, heads, ffn_width: sizes; `heads` must divide `width`.
-        activation: f, a key of `ACTIVATIONS`.
-        layer_norm_epsilon: of both norms.
-        dropout: on the output of the feed-forward block.
-        attention_dropout: on the attention probabilities.
-        attention_output_dropout: on the output of the attention block.
-        dropout_generator: see `layers.Dropout`.
-        first_only: compute position 0 only (keys and values still come from all positions).
-        dtype: of the computation; the softmax is float32.
+    `dropout` is on the output of the feed-forward block, `attention_dropout` on the attention
+    probabilities, `attention_output_dropout` on the output of the attention block. `first_only`
+    computes position 0 only (keys and values still come from all positions). Softmax is float32.
     """
 
     width: int

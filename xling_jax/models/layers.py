@@ -175,17 +175,11 @@ def pool(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
 
 
 class SentencePooling(nn.Module):
-    """Pools token states into a sentence vector.
+    """Pools token states into a sentence vector; see `pool`, or by `self_attention`.
 
-    `self_attention` is the structured self-attention of Lin et al. (2017),
-    A = softmax(W2 tanh(W1 Hᵀ)) over real tokens, M = A H, with the rows of M concatenated.
-
-    Attributes:
-        pooling: `self_attention`, or one that `pool` takes.
-        hops: rows of A.
-        attention_width: rows of W1.
-        kernel_init: of W1 and W2.
-        dtype: of the computation; the softmax is float32.
+    The latter is the structured self-attention of Lin et al. (2017), A = softmax(W2 tanh(W1 Hᵀ))
+    over real tokens, M = A H, with the rows of M concatenated: A has `hops` rows, W1
+    `attention_width`. The softmax is float32.
     """
 
     pooling: str
@@ -211,16 +205,10 @@ class SentencePooling(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention: softmax(Q Kᵀ / √head_width) V, projected.
+    """Multi-head attention: softmax(Q Kᵀ / √head_width) V, projected; the softmax is float32.
 
-    Attributes:
-        width: model width; `heads` must divide it.
-        heads: number of heads.
-        dropout: on the attention probabilities.
-        generator: of dropout.
-        kernel_init: of the projections; biases start at 0.
-        dtype: of the computation; the softmax is float32.
-        output_init: of the output projection; None for `kernel_init`.
+    `heads` must divide `width`; `dropout` is on the attention probabilities. Biases start at 0, the
+    output projection as `output_init` says, by default as the others.
     """
 
     width: int
@@ -277,14 +265,9 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """W2 · f(W1 x + b1) + b2.
+    """W2 · f(W1 x + b1) + b2, with dropout after f, `relu` or `swish`.
 
-    Attributes:
-        width: of input and output.
-        hidden: width of the inner layer.
-        dropout: after the activation.
-        activation: f, `relu` or `swish`.
-        generator, kernel_init, dtype, output_init: as in `Attention`; output_init is that of W2.
+    W1 is `hidden` wide; the others are as in `Attention`, `output_init` for W2.
     """
 
     width: int

@@ -1,9 +1,8 @@
 """Published transformers with rotary positions: ModernBERT, Qwen3, Gemma 3 and GTE are one encoder.
 
 Their differences are options here, or are resolved when a checkpoint is converted
-(`convert.huggingface_rotary`): names of tensors, the order of gate and inner layer, norms that
-multiply by 1 + w, and the vector of the token type. Sentences are padded on the right; where the
-original pads does not matter, because rotary attention sees only distances.
+(`formats.huggingface_rotary`). Sentences are padded on the right; where the original pads does not
+matter, because rotary attention sees only distances.
 """
 
 from collections.abc import Callable, Sequence

@@ -24,12 +24,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Beginning:
-    """The initial parameters of a new run.
+    """The initial parameters of a new run, from `train.model_init` and `train.word_vectors`.
 
-    Attributes:
-        experiment: of the run.
-        model_directory: of the model to begin with, `train.model_init`; None without one.
-        word_vectors: `train.word_vectors`, a file on this machine.
+    Both are on this machine; the model directory is None without one.
     """
 
     experiment: Experiment

@@ -35,10 +35,7 @@ _logger = logging.getLogger(__name__)
 class Processes:
     """The processes of a run, or this one alone.
 
-    Attributes:
-        index: of this process, from 0.
-        count: of processes.
-        meet: returns when all have called it with the same name, which must be used only once.
+    `meet` returns when all have called it with the same name, which must be used only once.
     """
 
     index: int = 0
@@ -65,26 +62,13 @@ def run_vocab(workdir: str | os.PathLike[str], experiment: Experiment) -> Vocabu
 
 
 class Workdir:
-    """A run's directory; one at `gs://BUCKET/PATH` has a copy on this machine.
+    """A run's directory; one at `gs://BUCKET/PATH` has a copy on this machine, `path`.
 
-    Each process works in its copy, and orbax writes checkpoints to the store. Only process 0 copies
-    back: prepared data once they are complete; metrics before each checkpoint that they belong to,
-    so that a run continued on a fresh machine has all of them; the encoder at the end.
-
-    Args:
-        path: a directory, or `gs://BUCKET/PATH`.
-        processes: who works here; None for this process alone.
-
-    Attributes:
-        name: as given.
-        processes: who works here.
-        path: the directory on this machine.
-        checkpoints: directory of the checkpoints, for orbax.
-        is_remote: whether it is in an object store.
-
-    Raises:
-        OptionError: if there is no such bucket, or it is a URL of something else.
-        OSError: if the store cannot be read.
+    Each process works in its copy, and orbax writes `checkpoints` to the store. Only process 0
+    copies back: prepared data once they are complete; metrics before each checkpoint that they
+    belong to, so that a run continued on a fresh machine has all of them; the encoder at the end.
+    Without `processes` this one works alone. OptionError if there is no such bucket, or it is a URL
+    of something else; OSError if the store cannot be read.
     """
 
     _PUBLISHED = ("config.json", "metrics.jsonl", "writers.json", "tensorboard", "results")

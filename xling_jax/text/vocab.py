@@ -83,15 +83,13 @@ def text_hash(text: str) -> int:
 
 
 def normalizer(lowercase: bool = True, moses: bool = False) -> Callable[[str], str]:
-    """Returns the function that prepares a text for SentencePiece.
+    """Returns the function that prepares a text for SentencePiece; see `normalize_text`.
 
-    Args:
-        lowercase: as in `normalize_text`.
-        moses: normalize punctuation and split words as the Moses scripts do, without escaping,
-            before the text is lower-cased: the preprocessing of LASER, T-LASER and cT-LASER.
-            Choice: by the rules of English for all languages, as in Meta's `laser_encoders`, since
-            an encoder is not told the language of a text; the published training data were split by
-            the rules of each language. Takes about 0.2 ms a sentence.
+    `moses` normalizes punctuation and splits words as the Moses scripts do, without escaping,
+    before the text is lower-cased: the preprocessing of LASER, T-LASER and cT-LASER. Choice: by the
+    rules of English for all languages, as in Meta's `laser_encoders`, since an encoder is not told
+    the language of a text; the published training data were split by the rules of each language.
+    Takes about 0.2 ms a sentence.
     """
     if not moses:
         return functools.partial(normalize_text, lowercase=lowercase)
@@ -197,26 +195,15 @@ def train_vocab(
 ) -> Vocab:
     """Trains a SentencePiece model; the same sentences in the same order give the same bytes.
 
-    Args:
-        sentences: training text, normalized here; SentencePiece holds all of it in memory.
-        path: file to write the model to; None writes nothing.
-        size: number of pieces, special tokens included.
-        layout: key of `SPECIALS`; fixes the ids of the special tokens.
-        model_type: `bpe` as in T-LASER, `unigram`, or `word`: the most frequent words separated by
-            white space, as in the similarity-loss model. With `word`, a run of other words becomes
-            one `unk_id`, and punctuation belongs to the word that it touches: "dog" and "dog." are
-            different words. Text in a script without spaces is almost all unknown.
-        character_coverage: share of the text's characters that get their own piece.
-        lowercase: lower-case the text, here and whenever the vocabulary is used.
-        moses: the same for the preprocessing of Moses, see `normalizer`.
-        seed: of SentencePiece's random numbers.
-
-    Returns:
-        The trained vocabulary.
+    Options are those of `corpora.options.VocabOptions`; the layout, a key of `SPECIALS`, fixes the
+    ids of the special tokens. Text is normalized here; SentencePiece holds all of it in memory.
+    Without a path nothing is written. With the type `word`, a run of other words becomes one
+    `unk_id`, and punctuation belongs to the word that it touches: "dog" and "dog." are different
+    words. Text in a script without spaces is almost all unknown.
 
     Raises:
         ValueError: for an unknown layout or model type, no text, or a size that the text cannot
-            fill or that is below its number of characters.
+        fill or that is below its number of characters.
         OSError: if `path` cannot be written.
     """
     check_choice("vocab.model_type", model_type, MODEL_TYPES)

@@ -26,28 +26,18 @@ def read_word_vectors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Reads the vectors of the pieces that are whole words, such as `▁dog`.
 
-    A line is `WORD NUMBER NUMBER …`, where WORD is `LANGUAGE:word` or `word`; a first line
-    `COUNT WIDTH` is allowed. The file is streamed: memory depends on the vocabulary only, and only
-    the numbers of its words are parsed.
+    A line is `WORD NUMBER NUMBER …`, where WORD is `LANGUAGE:word` or `word`; a first line `COUNT
+    WIDTH` is allowed. The file, maybe compressed, is streamed: memory depends on the vocabulary
+    only, and only the numbers of its words are parsed.
 
     Choice: a word of several languages gets the mean of their vectors, with unmarked lines as one
     more language. Within a language the first line of a word counts: case variants are ordered by
-    frequency in such files.
+    frequency in such files. Lines of other `languages` are skipped; `lowercase` is that of the
+    vocabulary.
 
-    Args:
-        path: the file; `.gz`, `.xz`, `.zst` and `.bz2` are decompressed.
-        pieces: all pieces of a vocabulary in the order of their ids.
-        languages: codes of the languages to read; lines of others are skipped.
-        width: size of a vector.
-        lowercase: lower-case the words of the file, as the vocabulary does.
-
-    Returns:
-        [vocab, width] float32, zero for pieces without a vector; [vocab] bool, which have one.
-
-    Raises:
-        ValueError: if a line is not a vector of `width` numbers or not UTF-8 (names the line), or
-            the file has no vectors, or none for any piece.
-        OSError: if the file cannot be read.
+    Returns [vocab, width] float32, zero for pieces without a vector, and [vocab] bool, which have
+    one. ValueError names a line that is not a vector of `width` numbers or not UTF-8, or says that
+    the file has no vectors, or none for any piece.
     """
     languages = languages_lib.check_languages(languages)
     ids = {piece[1:]: i for i, piece in enumerate(pieces) if _is_word(piece)}

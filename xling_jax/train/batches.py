@@ -140,7 +140,7 @@ class DataOptions:
 
 
 class TranslationBatches:
-    """Micro-batches of parallel sentences as padded arrays.
+    """Micro-batches of parallel sentences as padded arrays; `plan` says which rows form number n.
 
     Args:
         directory: the prepared corpus' token shards, `W/data`.
@@ -152,15 +152,9 @@ class TranslationBatches:
         vocab_size: ids of the shards must be below it; None checks none.
         seed: of the plan.
         process_index: which slice of each batch's rows to read.
-        process_count: number of slices.
+        process_count: number of slices; ValueError unless it divides every batch size.
         teachers: `source_teacher`, `target_teacher`: which vectors of a teacher to read.
         width: size of these.
-
-    Attributes:
-        plan: which rows form micro-batch n.
-
-    Raises:
-        ValueError: if `process_count` does not divide every batch size, or vectors are missing.
     """
 
     def __init__(

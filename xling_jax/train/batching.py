@@ -28,14 +28,9 @@ class Bucket(NamedTuple):
 
 
 class MicroBatch(NamedTuple):
-    """Entry n of the plan.
+    """Entry n of the plan, `epoch` complete passes over the corpus of its pair.
 
-    Attributes:
-        index: n.
-        pair: index into the plan's pairs.
-        bucket: the shape.
-        rows: [batch_size] int64 row numbers of the pair's corpus; -1 marks a padding row.
-        epoch: complete passes over the pair's corpus before.
+    `rows` are [batch_size] int64 row numbers of that corpus; -1 marks a padding row.
     """
 
     index: int

@@ -25,14 +25,10 @@ _GIB = 2**30
 
 
 class Memory(NamedTuple):
-    """Bytes on one device.
+    """Bytes on one device: its shares of parameters, optimizer state and float32 gradients.
 
-    Attributes:
-        parameters: the device's share of the parameters.
-        optimizer_state: its share of the optimizer state.
-        gradients: its share of the float32 gradients, summed over micro-batches.
-        temporaries: everything else in memory at the peak: activations, and with fsdp the whole
-            parameters in use. Known only from XLA's plan; 0 without one.
+    `temporaries` is everything else in memory at the peak: activations, and with fsdp the whole
+    parameters in use. Known only from XLA's plan; 0 without one.
     """
 
     parameters: int

@@ -1,8 +1,6 @@
 """The identity of a run: what a checkpoint must share with the run that resumes it.
 
-The terms of the objective with their options, encoder, decoder, head, frozen parameters, optimizer,
-schedule, batches, seed and precision, and fingerprints of vocabulary and data. Options added after
-a checkpoint was written count with their defaults.
+Options added after a checkpoint was written count with their defaults.
 """
 
 import json

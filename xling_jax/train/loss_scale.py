@@ -28,12 +28,9 @@ MAXIMUM_SCALE = 2.0**24
 
 
 class LossScaled(NamedTuple):
-    """The state of an optimizer, and the loss scale.
+    """The state of an optimizer, and the loss scale, a power of two.
 
-    Attributes:
-        inner: of the optimizer.
-        scale: float32 scalar, a power of two.
-        good_updates: int32 scalar, since the scale last changed.
+    `good_updates` counts those since the scale last changed; both are scalars, float32 and int32.
     """
 
     inner: Any

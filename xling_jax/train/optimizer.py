@@ -104,12 +104,6 @@ def amsgrad(
     Optax takes the maximum after the bias correction. There the second moment of the first update
     is its squared gradient, so that a few large gradients, or the only one of a rare token, keep
     the steps of the whole run small.
-
-    Args:
-        learning_rate: factor of the updates.
-        b1: decay rate of m, the mean of gradients.
-        b2: decay rate of v, the mean of their squares.
-        eps: keeps the denominator above zero.
     """
 
     def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """The programs of a run, one per function and shape of micro-batches, compiled ahead of their use.
 
-A program takes seconds to minutes to compile, most of it outside of Python. Threads compile them in
-the order in which the run will need them, while it reads its checkpoint, opens its data and trains.
+A program takes seconds to minutes to compile, most of it outside of Python: threads do it in the
+order of need, while the run reads its checkpoint, opens its data and trains.
 """
 
 import concurrent.futures
@@ -29,12 +29,9 @@ _LOOK_AHEAD = 4096
 
 
 class Program(NamedTuple):
-    """One of the functions of `Steps`, for micro-batches of one shape.
+    """One of the functions of `Steps`, for micro-batches of one bucket and direction.
 
-    Attributes:
-        function: its name there.
-        bucket: the shape; for `apply`, which has no micro-batch, that of any.
-        both: whether micro-batches are trained in both directions.
+For `apply`, which has no micro-batch, the bucket is any.
     """
 
     function: str

@@ -14,12 +14,9 @@ from xling_jax.train.mesh import state_sharding
 
 @flax.struct.dataclass
 class TrainState:
-    """Everything that changes from update to update.
+    """Everything that changes from update to update: `step` int32, `params` nested float32 arrays.
 
-    Attributes:
-        step: int32 scalar, updates done.
-        params: nested dict of float32 arrays.
-        opt_state: of the optimizer, in float16 with the loss scale, see `train.loss_scale`.
+    In float16 the state of the optimizer has the loss scale, see `train.loss_scale`.
     """
 
     step: jax.Array

@@ -33,13 +33,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class VocabFacts:
-    """Facts about a vocabulary that training needs.
+    """What training needs of a vocabulary, such as ids that are never masked, like punctuation.
 
-    Attributes:
-        size: V.
-        fingerprint: of its content.
-        special_ids: `bos`, `eos`, `pad`, `mask` -> id, None for missing ones.
-        never_masked: ids that are never masked, such as punctuation.
+    `special_ids` maps `bos`, `eos`, `pad` and `mask` to ids, None for missing ones.
     """
 
     size: int
@@ -72,17 +68,10 @@ class VocabFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """An experiment on its data and devices.
+    """An experiment on its data and devices: bucket lengths in use, durations in steps.
 
-    Attributes:
-        experiment: with the bucket lengths in use.
-        options: length of the run and its intervals, in steps.
-        schedule: arguments of the learning-rate schedule, durations in steps.
-        objective: the loss and its model.
-        optimizer: including the schedule.
-        not_trained: names of parameters that stay as they are.
-        init: creates the initial state.
-        shapes: of that state.
+    Names of parameters `not_trained` stay as they are; `init` creates the initial state, whose
+    `shapes` are known before.
     """
 
     experiment: Experiment
