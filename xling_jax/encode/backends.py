@@ -250,11 +250,7 @@ def _executor(threads: int) -> contextlib.AbstractContextManager[Executor | None
 
 
 def _cut(
-    order: np.ndarray,
-    lengths: np.ndarray,
-    threads: int,
-    batch_tokens: int,
-    batch_size: int | None,
+    order: np.ndarray, lengths: np.ndarray, threads: int, batch_tokens: int, batch_size: int | None
 ) -> list[np.ndarray]:
     """Cuts ordered sentences into batches of about equal size, the same number for each thread.
 

@@ -204,9 +204,7 @@ def in_dtype(module: nn.Module, name: str) -> nn.Module:
     return module
 
 
-def parameter_shapes(
-    module: nn.Module,
-) -> tuple[dict[str, tuple[tuple[int, ...], str]], int]:
+def parameter_shapes(module: nn.Module) -> tuple[dict[str, tuple[tuple[int, ...], str]], int]:
     """Returns {name: (shape, dtype)} of an encoder's parameters, and its embedding size."""
 
     def run(key: jax.Array, tokens: jax.Array) -> tuple[Any, jax.Array]:

@@ -76,9 +76,7 @@ def align_sentences(
 
 
 def align_pairs(
-    aligner: SentenceAligner,
-    encode: Encode,
-    pairs: Iterable[tuple[Sequence[str], Sequence[str]]],
+    aligner: SentenceAligner, encode: Encode, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]
 ) -> Iterator[tuple[tuple[Sequence[str], Sequence[str]], list[Group]]]:
     """Aligns pairs of documents, encoding some at a time; yields each pair, and its groups."""
     for window in _windows(pairs):

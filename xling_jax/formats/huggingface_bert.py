@@ -9,12 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.formats.huggingface_files import (
-    CONFIG_FILE,
-    Settings,
-    Tensors,
-    read_settings,
-)
+from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, Tensors, read_settings
 from xling_jax.models.numpy_bert import POSITION_BUCKETS
 
 FAMILY = "bert"

@@ -15,12 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.formats.huggingface_bert import Published
-from xling_jax.formats.huggingface_files import (
-    CONFIG_FILE,
-    Settings,
-    Tensors,
-    read_settings,
-)
+from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, Tensors, read_settings
 from xling_jax.models.rotary import ROPE_SCALINGS
 from xling_jax.registry import check_choice
 from xling_jax.text.huggingface_vocab import HuggingFaceVocab
@@ -435,10 +430,7 @@ LAYOUTS = {
         ffn_inner=("encoder.layer.{}.mlp.up_gate_proj",),
         attention_output="encoder.layer.{}.attention.o_proj",
         ffn_outer="encoder.layer.{}.mlp.down_proj",
-        norms={
-            "attention_norm": "encoder.layer.{}.attn_ln",
-            "ffn_norm": "encoder.layer.{}.mlp_ln",
-        },
+        norms={"attention_norm": "encoder.layer.{}.attn_ln", "ffn_norm": "encoder.layer.{}.mlp_ln"},
         dropout={"attention_dropout": "attention_probs_dropout_prob"}
         | dict.fromkeys(
             ("embedding_dropout", "attention_output_dropout", "activation_dropout", "dropout"),

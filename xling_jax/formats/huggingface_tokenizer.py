@@ -71,12 +71,7 @@ _WORDPIECE = ("bert", "distilbert", "mpnet")
 
 
 def read_tokenizer(
-    directory: Path,
-    published: Published,
-    *,
-    prefix: str,
-    language: str,
-    lowercase: bool,
+    directory: Path, published: Published, *, prefix: str, language: str, lowercase: bool
 ) -> tuple[HuggingFaceVocab, int | None]:
     """Reads the tokenizer of a transformer, and its longest input in tokens if it has one.
 
@@ -374,10 +369,7 @@ def _id(token_to_id: Any, token: str, name: str, where: Path) -> int:
 
 
 def _xlm_vocab(
-    directory: Path,
-    settings: Mapping[str, Any],
-    lowercase: bool,
-    **text: Any,
+    directory: Path, settings: Mapping[str, Any], lowercase: bool, **text: Any
 ) -> HuggingFaceVocab:
     files = {}
     for name in (VOCABULARY_FILE, MERGES_FILE):

@@ -15,12 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.encode.model_directory import (
-    ModelSpec,
-    check_parameters,
-    load_model,
-    save_model,
-)
+from xling_jax.encode.model_directory import ModelSpec, check_parameters, load_model, save_model
 from xling_jax.formats.registry import export_directory
 from xling_jax.formats.torch_file import check_tensors, import_torch, load_torch, to_numpy
 from xling_jax.text import laser_vocab

@@ -23,12 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.model_directory import (
-    ModelSpec,
-    find_model_directory,
-    load_model,
-    save_model,
-)
+from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model, save_model
 from xling_jax.files.embeddings import write_tensors
 from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,

@@ -13,13 +13,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax import products
-from xling_jax.models.layers import (
-    Dense,
-    Dropout,
-    layer_norm,
-    pool,
-    positions,
-)
+from xling_jax.models.layers import Dense, Dropout, layer_norm, pool, positions
 from xling_jax.models.numpy_bert import (
     FARTHEST,
     LAYER_NORM,

@@ -20,11 +20,7 @@ from xling_jax.models.layers import (
     look_up,
     weighted_bag,
 )
-from xling_jax.models.numpy_encoders import (
-    DUAL_EPSILON,
-    DualOptions,
-    check_length,
-)
+from xling_jax.models.numpy_encoders import DUAL_EPSILON, DualOptions, check_length
 from xling_jax.models.numpy_layers import padded_vocab_size
 
 

@@ -10,19 +10,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from xling_jax.models.layers import (
-    Dense,
-    Dropout,
-    SentenceDecoder,
-    TokenEncoder,
-    pad_row_zero,
-)
-from xling_jax.models.lstm import (
-    LstmLayer,
-    halve_sigmoid_gates,
-    recurrence,
-    uniform_init,
-)
+from xling_jax.models.layers import Dense, Dropout, SentenceDecoder, TokenEncoder, pad_row_zero
+from xling_jax.models.lstm import LstmLayer, halve_sigmoid_gates, recurrence, uniform_init
 from xling_jax.models.numpy_encoders import LaserOptions
 from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.products import project

@@ -16,13 +16,7 @@ from jax.typing import DTypeLike
 
 from xling_jax import products
 from xling_jax.models.bert import activation_function, padded_table, project
-from xling_jax.models.layers import (
-    Dense,
-    Dropout,
-    layer_norm,
-    pool,
-    positions,
-)
+from xling_jax.models.layers import Dense, Dropout, layer_norm, pool, positions
 from xling_jax.models.numpy_bert import PublishedOptions
 from xling_jax.models.numpy_encoders import check_length
 from xling_jax.options import check_number

@@ -12,10 +12,7 @@ import numpy as np
 # Storage of integers -> the largest.
 _LARGEST = {"int8": 127, "int4": 7}
 # Features need fewer bits than tokens.
-MIXTURES = {
-    "mixed": {"token": "int8", "feature": "int4"},
-    "pq": {"token": "int8", "feature": "pq"},
-}
+MIXTURES = {"mixed": {"token": "int8", "feature": "int4"}, "pq": {"token": "int8", "feature": "pq"}}
 STORAGES = ("float32", *_LARGEST, *MIXTURES)
 WRITTEN = tuple(name for name in STORAGES if name != "pq")  # by `quantized`
 # Storage -> numbers that share a byte.

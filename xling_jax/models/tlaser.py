@@ -21,11 +21,7 @@ from xling_jax.models.layers import (
     layer_norm,
     pad_row_zero,
 )
-from xling_jax.models.numpy_encoders import (
-    TLASER_EPSILON,
-    TLaserOptions,
-    sinusoidal_positions,
-)
+from xling_jax.models.numpy_encoders import TLASER_EPSILON, TLaserOptions, sinusoidal_positions
 from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.registry import check_choice
 

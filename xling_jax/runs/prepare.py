@@ -24,11 +24,7 @@ _logger = logging.getLogger(__name__)
 
 
 def prepare_workdir(
-    experiment: Experiment,
-    workdir: Workdir,
-    *,
-    anew: bool = False,
-    num_workers: int | None = None,
+    experiment: Experiment, workdir: Workdir, *, anew: bool = False, num_workers: int | None = None
 ) -> PreparedData:
     """Prepares the data of a run; of several processes, the first does while the others wait.
 

@@ -19,12 +19,7 @@ from xling_jax.files.progress import counted
 from xling_jax.files.whole import read_json, write_json
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
-from xling_jax.train.batches import (
-    DataOptions,
-    TranslationBatches,
-    plan_summary,
-    read_batches,
-)
+from xling_jax.train.batches import DataOptions, TranslationBatches, plan_summary, read_batches
 from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints, first_of_all_processes
 from xling_jax.train.experiment import Experiment

@@ -31,7 +31,7 @@ _LOOK_AHEAD = 4096
 class Program(NamedTuple):
     """One of the functions of `Steps`, for micro-batches of one bucket and direction.
 
-For `apply`, which has no micro-batch, the bucket is any.
+    For `apply`, which has no micro-batch, the bucket is any.
     """
 
     function: str
