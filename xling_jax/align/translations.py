@@ -104,12 +104,7 @@ class TranslationRules:
 
 
 class TranslationFilter:
-    """Applies the rules.
-
-    Attributes:
-        dropped: number of translations by reason.
-        num_kept: number of the others.
-    """
+    """Applies the rules; counts translations, those `dropped` by reason and `num_kept`."""
 
     def __init__(self, rules: TranslationRules):
         self._rules = rules

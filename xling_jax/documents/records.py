@@ -224,9 +224,7 @@ def group_by_language(
 def choose_language(
     by_language: dict[str, Documents], path: str | Path, language: str | None
 ) -> Documents:
-    """Returns the documents of one language of a file; of its only language for None.
-
-    A file without documents gives an empty collection for None.
+    """Returns the documents of one language of a file; of its only language, or none, for None.
 
     Raises:
         ValueError: if the language is missing, or None was given and there are several.

@@ -208,11 +208,9 @@ def _as_data(
 
 
 def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> dict[str, list[str]]:
-    """Reads texts that are candidates but nothing's translation, by language; no blank lines.
+    """Reads `NAME.LANG.txt`, candidates that are nothing's translation, by language, not blank.
 
-    Args:
-        paths: files `NAME.LANG.txt`, one text a line, maybe compressed.
-        languages: of the data; LANG is one of them or an alias.
+    LANG is one of the languages of the data or an alias; files may be compressed.
 
     Raises:
         ValueError, OSError: if a name has another form, its language is not in the data, or the

@@ -101,14 +101,9 @@ def _draw_matrix(picture: Heatmap, low: float) -> Figure:
 
 
 def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
-    """Projects embeddings, normalized first, to the plane.
+    """Projects n > 1 embeddings, normalized first, to the plane: [n, 2] float64, always the same.
 
-    Args:
-        vectors: [n, dim] embeddings, n > 1.
-        method: "pca", the two directions of largest variance; or "tsne", neighborhoods.
-
-    Returns:
-        [n, 2] float64 coordinates, the same for the same input.
+    By "pca", the two directions of largest variance, or by "tsne", neighborhoods.
     """
     unit = normalize(vectors).astype(np.float64)
     if len(unit) < 2:

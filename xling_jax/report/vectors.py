@@ -190,13 +190,9 @@ def worst_errors(
 ) -> ErrorList:
     """Finds the queries whose translation ranks lowest by cosine, each row of the data once.
 
-    A candidate with the same text as the translation is right too.
-
-    Args:
-        encode: texts to [n, dim] embeddings; called once for each file of the data.
-        data: parallel text; only the first rows of long files are used.
-        per_direction: errors kept of each direction of a file.
-        limit: errors kept in all, those with the lowest rank of the translation.
+    A candidate with the same text as the translation is right too. Of long files only the first
+    rows are used; texts of a file are encoded in one call. At most `per_direction` errors of a
+    direction of a file are kept, and of all the `limit` worst.
     """
     errors: list[RetrievalError] = []
     num_errors = num_queries = 0

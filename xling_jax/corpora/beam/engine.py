@@ -241,15 +241,11 @@ def everywhere(path: str) -> str:
 def copied(
     reader: Reader, num_bytes: int | None = None
 ) -> Iterator[tuple[Reader, Callable[[str], str]]]:
-    """Copies the files of a corpus at a URL to a temporary directory.
-
-    Args:
-        reader: of the corpus; one that is no URL is read where it is.
-        num_bytes: at the start of each file to copy; 0 where names are all that is looked at.
+    """Copies the files of a corpus at a URL to a temporary directory, or of each its first bytes.
 
     Yields:
-        The reader of the copies, and a function that puts the names of the files in place of those
-        of their copies into a text, as this does in errors.
+        The reader of the copies (of a corpus that is no URL, itself), and a function that puts the
+        names of the files in place of those of their copies into a text, as this does in errors.
     """
     with tempfile.TemporaryDirectory() as directory:
         scheme = reader.where.partition("://")[0]
