@@ -103,14 +103,12 @@ def test_repeated_points_do_not_make_the_bandwidth_fall():
     copies = points[:150] + 1e-7 * rng.standard_normal((150, 8))
     found = choose_bandwidth(np.concatenate([points, copies])).bandwidth
     assert found == pytest.approx(expected, rel=0.25)
-
-
-def test_near_copies_of_most_points_do_not_make_the_bandwidth_fall():
-    rng = np.random.default_rng(3)
-    points = rng.standard_normal((300, 8))
-    copies = points + 1e-7 * rng.standard_normal((300, 8))
+    # Nor do near copies of all of them.
+    copies = points + 1e-7 * rng.standard_normal(points.shape)
     choice = choose_bandwidth(np.concatenate([points, copies]))
     assert choice.candidates[0] > 0.1 and choice.bandwidth > 0.5
+    for value in (0, 1):  # and equal points have none
+        assert choose_bandwidth(np.full((9, 3), value)).bandwidth == 0
 
 
 def test_candidates_in_any_order_are_scored_in_rising_order():
@@ -145,11 +143,6 @@ def test_bandwidth_of_many_points_is_that_of_a_seeded_draw():
 def test_fewer_points_than_folds(n):
     choice = choose_bandwidth(np.random.default_rng(6).standard_normal((n, 3)))
     assert choice.bandwidth > 0 and np.isfinite(choice.scores).all()
-
-
-def test_equal_points_have_no_bandwidth():
-    for value in (0, 1):
-        assert choose_bandwidth(np.full((9, 3), value)).bandwidth == 0
 
 
 @pytest.mark.parametrize(
@@ -214,9 +207,6 @@ def test_fitted_sentences_are_not_counted_again(monkeypatch):
 def test_bad_bandwidth_is_refused(bandwidth):
     with pytest.raises(ValueError, match="bandwidth must be positive"):
         TophatDensity.fit(np.eye(3), bandwidth=bandwidth)
-
-
-def test_other_dim_is_refused():
     with pytest.raises(ValueError, match="dim 3"):
         TophatDensity.fit(np.eye(3)).counts(np.eye(4))
 
@@ -225,6 +215,8 @@ def test_weights_by_hand():
     # The mean is 2, b is 1: 1 / (1 + P).
     np.testing.assert_allclose(sentence_weights([1, 1, 4]), [1 / 2, 1 / 2, 1 / 5])
     np.testing.assert_allclose(sentence_weights([0, 3], mean_density=2), [1, 1 / 4])
+    np.testing.assert_allclose(sentence_weights(np.full(7, 42)), 1 / 3)
+    assert sentence_weights(np.array([])).shape == (0,)
 
 
 @pytest.mark.parametrize("factor", [1e-12, 0.3, 1e9])
@@ -233,11 +225,6 @@ def test_scaling_the_density_changes_no_weight(factor):
     np.testing.assert_allclose(
         sentence_weights(factor * density), sentence_weights(density), rtol=1e-14
     )
-
-
-def test_equal_densities_weigh_a_third():
-    np.testing.assert_allclose(sentence_weights(np.full(7, 42)), 1 / 3)
-    assert sentence_weights(np.array([])).shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -214,10 +214,7 @@ def test_one_sentence_and_one_document():
         Lawdr(rank=1).fit(vectors)
     vectors, _ = corpus()
     assert Lawdr(rank=3).fit(vectors).transform(vectors, [0, 200]).shape == (1, 24)
-
-
-def test_fewer_sentences_than_folds_and_axes():
-    vectors, _ = corpus(n=4)
+    vectors, _ = corpus(n=4)  # fewer than folds and axes
     documents = Lawdr(rank=2).fit(vectors).transform(vectors, [0, 1, 4])
     assert np.isfinite(documents).all() and documents.any(axis=1).all()
 
@@ -312,18 +309,12 @@ def test_documents_equal_a_loop_for_every_block(monkeypatch, block, weighted):
     assert not documents[[0, 3, 4, 9]].any()
 
 
-def test_weighted_sum_is_not_divided():
+def test_documents_by_hand():
     vectors = np.array([[1.0, 2], [3, 4]])
-    assert document_vectors(vectors, [0, 2], np.array([1, 0.5])).tolist() == [[2.5, 4]]
+    assert document_vectors(vectors, [0, 2], np.array([1, 0.5])).tolist() == [[2.5, 4]]  # a sum
     assert document_vectors(vectors, [0, 2]).tolist() == [[2, 3]]
-
-
-def test_sums_are_of_double_precision():
-    vectors = np.array([[2**25], [1], [-(2**25)]], np.float32)
+    vectors = np.array([[2**25], [1], [-(2**25)]], np.float32)  # sums are of double precision
     assert document_vectors(vectors, [0, 3], np.ones(3)).tolist() == [[1]]
-
-
-def test_no_documents_and_no_sentences():
     assert document_vectors(np.empty((0, 3)), np.array([0])).shape == (0, 3)
     assert document_vectors(np.empty((0, 3)), np.array([0, 0, 0])).tolist() == [[0] * 3] * 2
 
