@@ -123,11 +123,6 @@ def test_held_out_text_comes_before_all_reasons_but_empty(german, reason):
     assert reason_of(german, "Hello", held_out=held_out, max_words=1) == reason
 
 
-def test_text_without_letters_and_digits_is_never_held_out(tmp_path):
-    (tmp_path / "dev.tsv").write_text("en\tde\n...\t!\n")
-    assert file_hashes(tmp_path / "dev.tsv") == set()
-
-
 def test_held_out_files_of_every_layout(tmp_path):
     (tmp_path / "a.tsv").write_text("id\ten\tde\nn01\tOne text.\tEin Text.\n")
     (tmp_path / "b.jsonl").write_text(
@@ -155,19 +150,22 @@ def test_held_out_tmx_and_columns_that_are_languages(tmp_path):
     assert file_hashes(tsv, ("de", "en")) == {content_hash("good morning")}
 
 
-def test_words_in_the_first_line_of_held_out_text_are_no_header(tmp_path):
-    path = tmp_path / "dev.tsv"
-    path.write_text("hallo\thello\nDer Satz\tthe sentence\n")
-    texts = ("hallo", "hello", "der satz", "the sentence")
-    assert file_hashes(path) == {content_hash(text) for text in texts}
-    path.write_text("German\ten\nHallo\thello\n")
-    assert file_hashes(path) == {content_hash(text) for text in ("hallo", "hello")}
-
-
-def test_labels_are_no_held_out_text(tmp_path):
-    path = tmp_path / "test.de.tsv"
-    path.write_text("politics\tDie Wahl.\nsport\tDas Spiel.\n")
-    assert file_hashes(path) == {content_hash("die wahl"), content_hash("das spiel")}
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        ("dev.tsv", "en\tde\n...\t!\n", ()),  # without letters and digits
+        # Words in the first line are no header, and labels no text.
+        ("dev.tsv", "hallo\thello\nDer Satz\tthe sentence\n",
+         ("hallo", "hello", "der satz", "the sentence")),
+        ("dev.tsv", "German\ten\nHallo\thello\n", ("hallo", "hello")),
+        ("test.de.tsv", "politics\tDie Wahl.\nsport\tDas Spiel.\n", ("die wahl", "das spiel")),
+        ("docs.jsonl", '{"text": "It rains. Nobody is here."}\n',
+         ("It rains. Nobody is here.", "It rains", "nobody is here")),
+    ],
+)  # fmt: skip
+def test_what_is_held_out_of_a_file(tmp_path, name, content, texts):
+    (tmp_path / name).write_text(content)
+    assert file_hashes(tmp_path / name) == {content_hash(text) for text in texts}
 
 
 def test_held_out_directories_may_be_links(tmp_path):
@@ -178,13 +176,6 @@ def test_held_out_directories_may_be_links(tmp_path):
     for name in ("again", "and_again"):  # back up, from where there would be no end
         (tmp_path / "sets" / name).symlink_to(tmp_path / "sets")
     assert held_out_files([str(tmp_path / "sets")]) == [f"{tmp_path}/sets/linked/dev.tsv"]
-
-
-def test_sentences_of_held_out_documents_are_held_out(tmp_path):
-    path = tmp_path / "docs.jsonl"
-    path.write_text('{"text": "It rains. Nobody is here."}\n')
-    texts = ("It rains. Nobody is here.", "It rains", "nobody is here")
-    assert file_hashes(path) == {content_hash(text) for text in texts}
 
 
 def test_held_out_text_is_compared_by_letters_with_their_marks_in_any_normal_form():

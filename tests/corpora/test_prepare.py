@@ -39,6 +39,10 @@ def test_rows_come_out_aligned_and_decodable(corpus, tmp_path):
             length = tokens.lengths[code][row]
             ids = tokens.gather(code, np.asarray([row]), length, vocab.pad_id)[0]
             assert vocab.decode(ids) == sources[row][side]
+    # The text can be read by other tools.
+    (path,) = (prepared.directory / "text").glob("*/de-en.tsv.gz")
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    assert len(lines) == 300 and all(line.count("\t") == 1 for line in lines)
 
 
 def test_every_row_read_is_kept_or_counted_under_one_reason(tmp_path):
@@ -390,13 +394,6 @@ def test_first_occurrences_equal_brute_force_for_any_memory(max_rows):
     keep = pair_tokens.first_occurrences(columns, max_rows=max_rows)
     assert [len(k) for k in keep] == [50, 0, 30]
     np.testing.assert_array_equal(np.concatenate(keep), expected)
-
-
-def test_gzip_text_can_be_read_by_other_tools(corpus, tmp_path):
-    prepare(workdir=tmp_path / "w", **settings(corpus))
-    (path,) = (tmp_path / "w/data/text").glob("*/de-en.tsv.gz")
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    assert len(lines) == 300 and all(line.count("\t") == 1 for line in lines)
 
 
 def test_sample_of_the_vocabulary_has_the_size_asked_for(corpus, tmp_path, monkeypatch):

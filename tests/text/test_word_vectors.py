@@ -72,6 +72,13 @@ def test_languages_without_vectors_are_named_if_others_have_some(tmp_path, caplo
     assert not caplog.records
     read(write(tmp_path / "marked.txt", "fr:dog 1 2\n"))
     assert "marked.txt: no vectors for en" in caplog.text
+    caplog.clear()
+    path = write(tmp_path / "v.txt", MARKED)
+    with caplog.at_level(logging.WARNING, word_vectors.__name__):
+        read(path)
+        assert not caplog.records
+        read(path, languages=("en", "es", "pt"))
+    assert caplog.messages == [f"{path}: no vectors for es, pt"]
 
 
 def test_the_first_of_several_lines_of_a_word_counts(tmp_path):
@@ -91,9 +98,6 @@ def test_a_trained_word_vocabulary_is_covered(tmp_path):
     ids = [ids[0] for ids in vocab.encode(["river", "stone", "cloud", "unknown"])]
     assert vectors[ids, 0].tolist() == [1, 2, 0, 0]
     assert coverage(vocab.pieces(), found) == {"pieces": 2 / 7, "words": 2 / 3}
-
-
-def test_coverage_of_nothing_is_zero():
     assert coverage(["<s>", "og"], np.zeros(2, bool)) == {"pieces": 0, "words": 0}
     assert coverage([], np.zeros(0, bool)) == {"pieces": 0, "words": 0}
 
@@ -112,6 +116,8 @@ def test_compressed_files_are_read(tmp_path):
     (tmp_path / "cut.gz").write_bytes(gzip.compress(data)[:-9])
     with pytest.raises(ValueError, match="cut.gz: damaged compressed file"):
         read(tmp_path / "cut.gz")
+    with pytest.raises(FileNotFoundError, match="none.txt"):
+        read(tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize(
@@ -141,17 +147,3 @@ def test_a_broken_file_is_named_with_the_line(content, message, tmp_path):
     with pytest.raises(ValueError, match=message) as error:
         read(tmp_path / "v.txt")
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="none.txt"):
-        read(tmp_path / "none.txt")
-
-
-def test_languages_without_a_vector_are_told(tmp_path, caplog):
-    path = write(tmp_path / "v.txt", MARKED)
-    with caplog.at_level(logging.WARNING, word_vectors.__name__):
-        read(path)
-        assert not caplog.records
-        read(path, languages=("en", "es", "pt"))
-    assert caplog.messages == [f"{path}: no vectors for es, pt"]

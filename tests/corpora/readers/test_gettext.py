@@ -234,10 +234,17 @@ def test_messages_know_their_catalog(tree):
     }
 
 
-@pytest.mark.parametrize("name", ["de.po", "de.mo"])
-def test_broken_catalog_is_named(tmp_path, name):
-    (tmp_path / name).write_bytes(b'msgid "a"b"\n' if name == "de.po" else b"\xde\x12")
-    with pytest.raises(ValueError, match=rf"{name}: not a valid gettext catalog"):
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("de.po", b'msgid "a"b"\n', "gettext catalog"),
+        ("de.mo", b"\xde\x12", "gettext catalog"),
+        ("a.whl", b"no zip", "wheel"),
+    ],
+)
+def test_broken_catalogs_and_wheels_are_named(tmp_path, name, content, what):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}: not a valid {what}"):
         read_texts(tmp_path)
 
 
@@ -249,12 +256,6 @@ def test_a_compiled_catalog_in_an_encoding_that_is_not_its_own_is_named(tmp_path
     declared = header.replace(b"UTF-8", encoding.encode()).replace(b"text/plain", b"")
     (tmp_path / "de.mo").write_bytes(data.replace(header, declared.ljust(len(header))))
     with pytest.raises(ValueError, match=r"de\.mo: not a valid gettext catalog"):
-        read_texts(tmp_path)
-
-
-def test_broken_wheel_is_named(tmp_path):
-    (tmp_path / "a.whl").write_bytes(b"no zip")
-    with pytest.raises(ValueError, match="a.whl: not a valid wheel"):
         read_texts(tmp_path)
 
 

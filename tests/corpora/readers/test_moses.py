@@ -54,22 +54,18 @@ def test_broken_side_of_moses_row_is_named(tmp_path):
     assert _read(f"moses:{tmp_path}/c")[1] == Row({}, german, 2, "broken_utf8", english)
 
 
-@pytest.mark.parametrize(("content", "state"), [("", "is empty"), ("\n \n", "no line holds text")])
-def test_empty_and_blank_moses_files_are_errors(tmp_path, content, state):
-    _write(tmp_path / "c.de", content)
-    _write(tmp_path / "c.en", content)
-    with pytest.raises(ValueError, match=rf"c\.de: .*{state}"):
+@pytest.mark.parametrize(
+    ("german", "english", "message"),
+    [
+        ("", "", r"c\.de: .*is empty"),
+        ("\n \n", "\n \n", r"c\.de: .*no line holds text"),
+        ("ja\nnein\n", "\n\n", r"c\.en: no line holds text"),
+        ("ja\n", None, r"at least two of de, en; found .*c\.de"),
+    ],
+)
+def test_empty_blank_and_missing_moses_files_are_errors(tmp_path, german, english, message):
+    for code, content in (("de", german), ("en", english)):
+        if content is not None:
+            _write(tmp_path / f"c.{code}", content)
+    with pytest.raises(FileNotFoundError if english is None else ValueError, match=message):
         _read(f"moses:{tmp_path}/c")
-
-
-def test_one_blank_moses_side_is_an_error(tmp_path):
-    _write(tmp_path / "c.de", "ja\nnein\n")
-    _write(tmp_path / "c.en", "\n\n")
-    with pytest.raises(ValueError, match=r"c\.en: no line holds text"):
-        _read(f"moses:{tmp_path}/c")
-
-
-def test_missing_moses_side_is_an_error(tmp_path):
-    _write(tmp_path / "c.de", "ja\n")
-    with pytest.raises(FileNotFoundError, match=r"at least two of de, en; found .*c\.de"):
-        read_corpus(f"moses:{tmp_path}/c", ("de", "en"))
