@@ -20,10 +20,7 @@ Process = multiprocessing.process.BaseProcess
 
 
 def start(
-    logs: Path,
-    count: int,
-    arguments: Sequence[object],
-    setup: Callable[[int], None] | None = None,
+    logs: Path, count: int, arguments: Sequence[object], setup: Callable[[int], None] | None = None
 ) -> list[Process]:
     """Starts a command in several processes.
 
@@ -41,7 +38,7 @@ def start(
     logs.mkdir(parents=True, exist_ok=True)
     words = [*map(str, arguments)]
     if count > 1:
-        words += ["--coordinator", _free_address(), "--num-processes", str(count), "--process-id"]
+        words += ["--coordinator", free_address(), "--num-processes", str(count), "--process-id"]
     processes = []
     for number in range(count):
         own = [*words, str(number)] if count > 1 else words
@@ -63,10 +60,7 @@ def finish(processes: Sequence[Process], timeout_s: float) -> list[int | None]:
 
 
 def run(
-    logs: Path,
-    count: int,
-    arguments: Sequence[object],
-    setup: Callable[[int], None] | None = None,
+    logs: Path, count: int, arguments: Sequence[object], setup: Callable[[int], None] | None = None
 ) -> None:
     """Runs a command in several processes, which must succeed."""
     statuses = finish(start(logs, count, arguments, setup), 120)
@@ -93,7 +87,8 @@ def said(logs: Path) -> str:
     return "\n".join(path.read_text() for path in sorted(logs.iterdir()))
 
 
-def _free_address() -> str:
+def free_address() -> str:
+    """An address of this machine that nobody uses."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ import time
 import pytest
 
 from tests.cli.corpora_for_cli import ROOT
+from tests.cli.processes_for_cli import free_address
 from xling_jax.cli.main import main
 
 TRAIN = ["train", "--config", f"{ROOT}/configs/ct_laser.py:smoke", "--workdir", "w"]
@@ -74,10 +74,7 @@ with distributed.joined(args):
 
 
 def start_pair(*ends: str) -> list[subprocess.Popen]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    options = ["--coordinator", address, "--num-processes", "2", "--process-id"]
+    options = ["--coordinator", free_address(), "--num-processes", "2", "--process-id"]
     return [
         subprocess.Popen(
             [sys.executable, "-c", _PROCESS, *options, str(number), "--end", end],

@@ -134,11 +134,17 @@ def test_existing_results_are_refused_unless_overwritten(parallel, tmp_path, cap
     assert left == ["kept.png", "notes.md", "results.json", "results.md"]
 
 
-def test_wrong_use_has_status_2_and_makes_no_output(tmp_path, capsys):
-    assert evaluate("retrieval", tmp_path / "missing.tsv", tmp_path / "out") == 2
-    assert "missing.tsv: no such file" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-    assert evaluate("retrieval", tmp_path, tmp_path / "out", "--k", "0") == 2
+def test_wrong_use_has_status_2_and_broken_data_1_and_make_no_output(tmp_path, capsys):
+    (tmp_path / "bad.tsv").write_text("en\tde\none\n")
+    for name, options, status, message in (
+        ("missing.tsv", (), 2, "missing.tsv: no such file"),
+        (".", ("--k", "0"), 2, "k=0 must be positive"),
+        ("bad.tsv", (), 1, "bad.tsv:2"),
+    ):
+        assert evaluate("retrieval", tmp_path / name, tmp_path / "out", *options) == status
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert error.startswith("xling evaluate: error:") and message in error
+        assert not (tmp_path / "out").exists()
 
 
 def test_a_file_in_place_of_a_directory_is_said_to_be_one(parallel, labeled, tmp_path, capsys):
@@ -169,10 +175,3 @@ def test_a_dtype_is_known_and_goes_with_a_model(parallel, tmp_path, capsys):
         main.main([*words, "--model", "m", "--dtype", "half"])
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and "invalid choice: 'half'" in lines[0] and "bfloat16" in lines[0]
-
-
-def test_broken_data_has_status_1_and_one_line(tmp_path, capsys):
-    (tmp_path / "bad.tsv").write_text("en\tde\none\n")
-    assert evaluate("retrieval", tmp_path / "bad.tsv", tmp_path / "out") == 1
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("xling evaluate: error:") and "bad.tsv:2" in error

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments, write_tsv
 from tests.cli.object_store import ObjectStore, object_store
+from tests.cli.processes_for_cli import free_address
 from tests.train.processes import metrics_without_timing, wait_for
 
 pytestmark = pytest.mark.slow
@@ -146,10 +146,7 @@ def test_embed_reads_model_and_text_and_writes_vectors_there(store, local, tmp_p
 
 def run_on_two_machines(store, command, directory) -> list[str]:
     """Runs two processes, each with copies of its own; returns what they logged."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [*command, "--coordinator", address, "--num-processes", "2", "--process-id"]
+    command = [*command, "--coordinator", free_address(), "--num-processes", "2", "--process-id"]
     pair = [
         store.start(*command, number, cache=directory / f"{number}", JAX_COMPILATION_CACHE_DIR="")
         for number in range(2)

@@ -147,36 +147,35 @@ def test_a_full_disk_names_the_file(tmp_path, embeddings, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("chunk", [np.zeros((2, 4)), np.zeros(5)])
-def test_a_chunk_of_another_size_is_refused(tmp_path, chunk):
-    with pytest.raises(ValueError, match=r"must have shape \[any, 5\]"):
-        write_embeddings(tmp_path / "e.npy", [chunk], dim=5)
-
-
-def test_unknown_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="format='bin' must be one of npy, laser"):
-        write_embeddings(tmp_path / "e", [], dim=5, format="bin")
+@pytest.mark.parametrize(
+    "chunks, format, message",
+    [
+        ([np.zeros((2, 4))], "npy", r"must have shape \[any, 5\]"),
+        ([np.zeros(5)], "npy", r"must have shape \[any, 5\]"),
+        ([], "bin", "format='bin' must be one of npy, laser"),
+    ],
+)
+def test_chunks_of_another_size_and_unknown_formats_are_refused(tmp_path, chunks, format, message):
+    with pytest.raises(ValueError, match=message):
+        write_embeddings(tmp_path / "e", chunks, dim=5, format=format)
 
 
 def test_wrong_sizes_are_named(tmp_path, embeddings):
     npy, laser = tmp_path / "e.npy", tmp_path / "e.bin"
     write_embeddings(npy, [embeddings], dim=5)
     write_embeddings(laser, [embeddings], dim=5, format="laser")
-    with pytest.raises(ValueError, match="must have 4 dimensions; found 5"):
-        read_embeddings(npy, dim=4)
-    with pytest.raises(ValueError, match="140 bytes is not a whole number of rows of 4"):
-        read_embeddings(laser, dim=4)
-    with pytest.raises(ValueError, match="give dim"):
-        read_embeddings(laser)
-    npy.write_bytes(npy.read_bytes() + b"1234")
-    with pytest.raises(ValueError, match="140 bytes; found 144"):
-        read_embeddings(npy)
-    npy.write_bytes(npy.read_bytes()[:-5])
-    with pytest.raises(ValueError, match="says 7 rows of 5 float32, 140 bytes; found 139"):
-        read_embeddings(npy)
-    npy.write_bytes(npy.read_bytes()[:20])
-    with pytest.raises(ValueError, match="damaged .npy header"):
-        read_embeddings(npy)
+    whole, bare = npy.read_bytes(), laser.read_bytes()
+    for path, content, dim, message in (
+        (npy, whole, 4, "must have 4 dimensions; found 5"),
+        (laser, bare, 4, "140 bytes is not a whole number of rows of 4"),
+        (laser, bare, None, "give dim"),
+        (npy, whole + b"1234", None, "140 bytes; found 144"),
+        (npy, whole[:-1], None, "says 7 rows of 5 float32, 140 bytes; found 139"),
+        (npy, whole[:20], None, "damaged .npy header"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_embeddings(path, dim=dim)
 
 
 @pytest.mark.parametrize(

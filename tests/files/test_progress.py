@@ -19,6 +19,14 @@ def clock(monkeypatch):
     return now
 
 
+def put_terminal(monkeypatch):
+    """Puts a terminal in place of stderr."""
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    return terminal
+
+
 def test_logs_give_rate_and_time_left_without_the_first_step(clock, caplog):
     caplog.set_level("INFO")
     with Progress("train", 100) as progress:
@@ -87,9 +95,7 @@ def test_a_stall_gives_no_time_left(clock, caplog):
 
 def test_a_terminal_gets_a_bar_and_no_log_lines(clock, monkeypatch, caplog):
     caplog.set_level("INFO")
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
+    terminal = put_terminal(monkeypatch)
     with Progress("embed", 10, "sentence") as progress:
         for clock[0], done in ((100, 4), (200, 6), (300, 8)):
             progress(done)
@@ -121,9 +127,7 @@ def test_items_are_passed_on_and_counted_by_size(clock, caplog):
 
 
 def test_log_lines_stand_above_a_bar(monkeypatch):
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
+    terminal = put_terminal(monkeypatch)
     handler = progress_lib.LogHandler(terminal)
     record = logging.LogRecord("x", logging.INFO, "", 0, "a line", (), None)
     handler.emit(record)
@@ -137,9 +141,7 @@ def test_log_lines_stand_above_a_bar(monkeypatch):
 
 
 def test_bars_can_be_hidden(monkeypatch):
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
+    terminal = put_terminal(monkeypatch)
     progress_lib.hide_bars(True)
     try:
         with Progress("embed", 10, "sentence") as progress:

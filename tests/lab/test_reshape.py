@@ -66,13 +66,7 @@ def test_the_mean_of_runs_in_its_own_axes(reshape, vocab, sentences, text, tmp_p
 
 @pytest.mark.parametrize("feature_width", [0, 6])
 def test_more_dimensions_of_tokens_rotated_and_narrowed(
-    feature_width,
-    reshape,
-    vocab,
-    sentences,
-    text,
-    tmp_path,
-    capsys,
+    feature_width, reshape, vocab, sentences, text, tmp_path, capsys
 ):
     arguments = ARGUMENTS | {"pad_id": vocab.pad_id, "feature_width": feature_width}
     params = random_params(NumpyStatic(vocab.size, **arguments), vocab, sentences)

@@ -174,8 +174,7 @@ def test_a_task_waits_for_its_command_to_end_after_sigterm(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [["--exclusive", "-p", "gpu", "--nodes=4"], ["--job-name", "train", "-N", "4"]],
+    "options", [["--exclusive", "-p", "gpu", "--nodes=4"], ["--job-name", "train", "-N", "4"]]
 )
 def test_values_of_options_of_sbatch_may_be_words_of_their_own(options, launcher):
     job = launcher.run(["slurm.sh", *options, *TRAIN, "w"])

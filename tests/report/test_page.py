@@ -146,12 +146,12 @@ def test_the_command_writes_one_page_that_fetches_nothing(
 def test_without_data_or_encoder_the_sections_of_vectors_are_left_out(
     workdir, parallel_file, tmp_path
 ):
-    assert report("--run", workdir, "--output", tmp_path / "a.html") == 0
-    assert not {"plane", "errors"} & set(Checker((tmp_path / "a.html").read_text()).ids)
-    (workdir / "encoder").rmdir()
-    words = ("--run", workdir, "--data", parallel_file, "--output", tmp_path / "b.html")
-    assert report(*words) == 0
-    assert not {"plane", "errors"} & set(Checker((tmp_path / "b.html").read_text()).ids)
+    for data in ((), ("--data", parallel_file)):
+        words = ("--run", workdir, *data, "--output", tmp_path / "a.html", "--overwrite")
+        assert report(*words) == 0
+        assert not {"plane", "errors"} & set(Checker((tmp_path / "a.html").read_text()).ids)
+        if not data:
+            (workdir / "encoder").rmdir()
 
 
 def test_wrong_use_is_one_line(workdir, tmp_path, capsys):
@@ -173,17 +173,15 @@ def test_wrong_use_is_one_line(workdir, tmp_path, capsys):
 
 
 def test_broken_files_are_named(workdir, tmp_path, capsys):
-    lines = (workdir / "metrics.jsonl").read_text()
-    (workdir / "metrics.jsonl").write_text("{broken\n" + lines)
-    assert report("--run", workdir, "--output", tmp_path / "r.html") == 1
-    assert "metrics.jsonl:1: must be a JSON object" in capsys.readouterr().err
-    (workdir / "metrics.jsonl").write_text(lines)
-    (workdir / "results" / "results.json").write_text('{"task": 1}')
-    assert report("--run", workdir, "--output", tmp_path / "r.html") == 1
-    assert "results.json: must be results of xling evaluate" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    assert report("--run", tmp_path / "empty", "--output", tmp_path / "r.html") == 1
-    assert "empty: must be a workdir" in capsys.readouterr().err
+    for run, name, content, message in (
+        (workdir, "metrics.jsonl", "{broken\n{}\n", "metrics.jsonl:1: must be a JSON object"),
+        (workdir, "results/results.json", "{}", "results.json: must be results of xling evaluate"),
+        (tmp_path / "empty", "x", "", "empty: must be a workdir"),
+    ):
+        (run / name).write_text(content)
+        assert report("--run", run, "--output", tmp_path / "r.html") == 1
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "r.html").exists()
 
 
@@ -413,6 +411,16 @@ def test_results_on_dev_and_on_test_are_told_apart():
     assert "one: news, zero-shot, on dev" in page and "one: news, zero-shot, on test" in page
 
 
+def run_of(directory, models):
+    """The only run of results of these models, read from their files."""
+    for number, model in enumerate(models):
+        (directory / str(number)).mkdir()
+        results = retrieval_results(p_at_1=number / 10) | {"model": model}
+        (directory / str(number) / "results.json").write_text(json.dumps(results))
+    (run,) = report_data.load_runs([], [directory])
+    return run
+
+
 def test_results_of_checkpoints_and_of_fewer_dimensions_are_told_apart(tmp_path):
     models = [
         {"path": "runs/a", "fingerprint": "f"},
@@ -421,11 +429,7 @@ def test_results_of_checkpoints_and_of_fewer_dimensions_are_told_apart(tmp_path)
         {"path": "runs/a/checkpoints/00001000", "fingerprint": "f1"},
         {"path": "runs/a/checkpoints/00002000", "fingerprint": "f2-64d"},
     ]
-    for number, model in enumerate(models):
-        (tmp_path / str(number)).mkdir()
-        results = retrieval_results(p_at_1=number / 10) | {"model": model}
-        (tmp_path / str(number) / "results.json").write_text(json.dumps(results))
-    (run,) = report_data.load_runs([], [tmp_path])
+    run = run_of(tmp_path, models)
     (table,) = tables.comparison([run])
     names = [row.name for row in table["groups"][0][1]]
     steps = ["a, step 1,000", "a, step 2,000, 64 dimensions"]
@@ -434,12 +438,10 @@ def test_results_of_checkpoints_and_of_fewer_dimensions_are_told_apart(tmp_path)
 
 
 def test_checkpoints_of_a_run_that_is_not_given_are_one_run(tmp_path):
-    for step in ("00001000", "00002000"):
-        (tmp_path / step).mkdir()
-        results = retrieval_results(f"runs/a/checkpoints/{step}")
-        results["model"] |= {"fingerprint": f"f{step}", "dtype": "float32"}
-        (tmp_path / step / "results.json").write_text(json.dumps(results))
-    (run,) = report_data.load_runs([], [tmp_path])
+    paths = [f"runs/a/checkpoints/0000{step}" for step in (1000, 2000)]
+    run = run_of(
+        tmp_path, [{"path": path, "fingerprint": f"f{path}", "dtype": "float32"} for path in paths]
+    )
     assert run.name == "a" and len(run.results) == 2
 
 
