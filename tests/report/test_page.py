@@ -182,6 +182,7 @@ def test_broken_files_are_named(workdir, tmp_path, capsys):
         (run / name).write_text(content)
         assert report("--run", run, "--output", tmp_path / "r.html") == 1
         assert message in capsys.readouterr().err
+        (run / name).unlink()
     assert not (tmp_path / "r.html").exists()
 
 
