@@ -1,9 +1,8 @@
 """Backends, which compute the vectors of an encoder: NumPy on a CPU, JAX on accelerators.
 
-Encoders without layers compute in NumPy everywhere. With NumPy nothing is compiled, and no batch
-has padding. Of encoders with layers, many sentences are cut into batches of similar length, each
-computed by one thread, or by two where an LSTM has two directions; a few form one batch, whose
-matrix products use all cores. `jax_backend` has the other one.
+With NumPy nothing is compiled, and no batch has padding. Of encoders with layers, many sentences
+are cut into batches of similar length, each computed by one thread, or by two where an LSTM has two
+directions; a few form one batch, whose matrix products use all cores.
 """
 
 from __future__ import annotations

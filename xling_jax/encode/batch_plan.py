@@ -24,14 +24,11 @@ _FEW = 8
 
 @dataclasses.dataclass(frozen=True)
 class BatchShapes:
-    """The shapes an encoder may use.
+    """The shapes an encoder may use, of `BUCKET_LENGTHS` below `max_length_tokens`, and of that.
 
-    Attributes:
-        max_length_tokens: the largest length; the others are `BUCKET_LENGTHS` below it.
-        batch_tokens: tokens in a full batch, padding included.
-        batch_size: rows in a full batch of any length, instead of `batch_tokens`.
-        num_devices: the number of rows is a multiple of it.
-        has_single_row: whether a sentence that comes alone has shapes of one row.
+    A full batch has `batch_tokens`, padding included, or `batch_size` rows of any length; the
+    number of rows is a multiple of `num_devices`, but `has_single_row` allows one for a sentence
+    alone.
     """
 
     max_length_tokens: int

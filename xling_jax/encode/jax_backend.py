@@ -1,9 +1,8 @@
 """Token windows to vectors on the devices of JAX: padded batches, compiled programs, shards.
 
-Every shape of a batch is a program. Those that a window needs are compiled at the same time, in
-threads, while the first batches run. A sentence that comes alone, as in a service, runs in the
-shortest program that is ready and long enough, and waits only if there is none; its own and those
-of other lengths are compiled in the background.
+Every shape of a batch is a program, compiled in a thread. A sentence that comes alone, as in a
+service, runs in the shortest program that is ready and long enough, and waits only if there is
+none; its own and those of other lengths are compiled in the background.
 """
 
 from __future__ import annotations

@@ -38,14 +38,9 @@ class LogHandler(logging.StreamHandler):
 class Progress:
     """Shows how far a piece of work is. Call it with the number of units done.
 
-    Rates start with the first call: until then programs compile and files are opened.
-
-    Args:
-        what: the work, such as "embed".
-        total: number of units, if known.
-        unit: what is counted, in the singular.
-        show: True for a bar, False for nothing; by default a bar where stderr is a terminal, and
-            elsewhere a log line every 10 s, after half an hour every minute.
+    Rates start with the first call: until then programs compile and files are opened. `unit` is
+    what is counted, in the singular. With `show` there is a bar; by default where stderr is a
+    terminal, and elsewhere a log line every 10 s, after half an hour every minute.
     """
 
     def __init__(

@@ -152,21 +152,11 @@ _REQUIRED = {
 
 
 class Published(NamedTuple):
-    """The transformer of a directory.
+    """The transformer of a directory, with the sizes and rates of `models.bert.BertEncoder`.
 
-    Attributes:
-        model_type: key of `LAYOUTS`.
-        layout: names of its tensors.
-        sizes: width, layers, heads, ffn_width, activation and layer_norm_epsilon, arguments of
-            `models.bert.BertEncoder`.
-        dropout: likewise, its rates in training.
-        vocab_size: rows of the token table.
-        positions: rows of the position table.
-        token_types: rows of the table of token types, 0 without one.
-        first_position: row of the position table for the first token.
-        position_buckets: rows of the table of biases by distance, 0 without one.
-        pad_id: of padding, unless the tokenizer names one; None if padding gets an id that no
-            text has.
+    Its tables have `vocab_size` rows of tokens, `positions`, `token_types` and `position_buckets`,
+    0 without one; `first_position` is the row of the first token. Without a `pad_id`, of padding
+    unless the tokenizer names one, padding gets an id that no text has.
     """
 
     model_type: str

@@ -1,7 +1,6 @@
 """The `modules.json` of sentence-transformers and the settings beside it, in our terms.
 
-What would change vectors and our encoder does not have is refused, by its name; so is every key
-that is not known here.
+Keys that are not known here are refused, as they might change vectors.
 """
 
 from collections.abc import Mapping, Sequence

@@ -223,14 +223,10 @@ class Attention(nn.Module):
     def __call__(
         self, queries: jax.Array, keys: jax.Array, mask: jax.Array, deterministic: bool
     ) -> jax.Array:
-        """Attends from `queries` to `keys`; returns [batch, queries, width].
+        """Attends from [batch, queries, width] to [batch, keys, width], also the values.
 
-        Args:
-            queries: [batch, queries, width].
-            keys: [batch, keys, width], also the values.
-            mask: bool, broadcastable to [batch, queries, keys]; False is not attended to. A row
-                without any True attends uniformly (never NaN).
-            deterministic: disables dropout.
+        Returns [batch, queries, width]. The mask is bool, broadcastable to [batch, queries, keys];
+        False is not attended to. A row without any True attends uniformly (never NaN).
         """
         if self.width % self.heads:
             raise ValueError(f"heads={self.heads} must divide width={self.width}")

@@ -204,14 +204,10 @@ recurrence.defvjp(_recurrence_forward, _recurrence_backward)
 
 
 class LstmLayer(nn.Module):
-    """One LSTM layer that reads forward, or forward and backward side by side.
+    """One LSTM layer that reads forward, or forward and backward side by side, each `width` wide.
 
-    Attributes:
-        width: of the hidden state of one direction.
-        bidirectional: two directions, their outputs concatenated.
-        init_scale: all parameters start as U(−init_scale, init_scale), biases included.
-        published_parameters: two bias vectors, as in PyTorch and cuDNN; only their sum matters.
-        dtype: of the computation; cell states are float32.
+    All parameters start as U(−init_scale, init_scale), biases included. `published_parameters` are
+    two bias vectors, as in PyTorch and cuDNN; only their sum matters. Cell states are float32.
     """
 
     width: int

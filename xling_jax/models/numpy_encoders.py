@@ -1,8 +1,7 @@
 """The options of encoder families, and their computation in NumPy: an encoder runs without JAX.
 
-The options of a family are those that determine its vectors. The Linen module of the family adds
-those of training, and computes the same as the class here, up to rounding. Encoders without layers
-are in `numpy_static`.
+The Linen module of a family adds the options of training, which do not change vectors, and computes
+the same, up to rounding. Encoders without layers are in `numpy_static`.
 """
 
 from __future__ import annotations
@@ -181,9 +180,8 @@ class LaserOptions(TokenOptions):
 class NumpyEncoder:
     """Computes vectors; a base of classes that are the options of a family too.
 
-    Attributes:
-        threads: how many can compute a batch together, see `Packed.run_each`.
-        batch_tokens: tokens of a batch for each: enough rows for the matrix products.
+    `threads` can compute a batch together, see `Packed.run_each`, with `batch_tokens` for each:
+    enough rows for the matrix products.
     """
 
     threads: ClassVar[int] = 1

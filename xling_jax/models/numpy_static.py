@@ -1,9 +1,8 @@
 """The options of static encoders, and what they sum up: rows of tables, by a sentence's tokens.
 
-Needs NumPy only. `models.static` trains such encoders and `encode.backends` runs them; both ask
-here which rows a sentence has; `row_storage` says how these are stored. A feature has a row if its
-hash is among the keys of the table; those are the hashes of the most frequent features of the
-training text (`choose_keys`).
+Needs NumPy only: `models.static` and `encode.backends` ask here which rows a sentence has. A
+feature has one if its hash is among the keys of the table, the hashes of the most frequent features
+of the training text (`choose_keys`).
 """
 
 from __future__ import annotations
@@ -237,12 +236,10 @@ def parameters_of_vectors(
 
 
 class FeatureFinder:
-    """Finds the features of sentences that have a row.
+    """Finds the features of sentences that have a row, by `keys` [feature_rows] int32.
 
-    Attributes:
-        keys: [feature_rows] int32; ValueError if one is no hash, or two cannot be told apart.
-        slots: [2**20] int32, the row of a feature by the lower bits of its hash, if its key is the
-        hash.
+    These are hashes; `slots` [2**20] int32 is the row of a feature by the lower bits of its hash,
+    if its key is the hash. ValueError if a key is no hash, or two of them cannot be told apart.
     """
 
     def __init__(self, options: StaticOptions, keys: np.ndarray):

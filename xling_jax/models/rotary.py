@@ -178,8 +178,7 @@ class RotaryOptions(nn.Module):
 class RotaryLayer(RotaryOptions):
     """Grouped-query attention, then a gated feed-forward block; see `RotaryOptions`.
 
-    Attributes:
-        normed: whether the input is normalized already, so that `pre` has no first norm.
+    An input that is `normed` is normalized already, so that `pre` has no first norm.
     """
 
     normed: bool = False

@@ -1,11 +1,10 @@
 """Word vectors from co-occurrence in parallel text, as initial token embeddings.
 
 What a token co-occurs with in one language, the pivot, describes it, whichever its own language is:
-"Hund" and "dog" are found in rows with the same English tokens. Their vectors are similar before
-anything is trained, those of words of one topic too, and a rare token has one that is worth as much
-as its few rows. Sentence alignment as the only context is the baseline of Levy, Søgaard and
-Goldberg (2017, "A strong baseline for learning cross-lingual word embeddings from sentence
-alignments"); the matrix and its factors are those of Levy and Goldberg (2014).
+"Hund" and "dog" are found in rows with the same English tokens. Sentence alignment as the only
+context is the baseline of Levy, Søgaard and Goldberg (2017, "A strong baseline for learning
+cross-lingual word embeddings from sentence alignments"); the matrix and its factors are those of
+Levy and Goldberg (2014).
 """
 
 from collections.abc import Iterable

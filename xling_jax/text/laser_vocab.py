@@ -46,14 +46,11 @@ _SEGMENTED_LANGUAGES = ("cmn", "ja", "wuu", "yue", "zh")
 
 @dataclasses.dataclass(frozen=True)
 class LaserText:
-    """A function that preprocesses text.
+    """A function that preprocesses text, by the Moses rules of `language`, whichever a text is in.
 
-    Attributes:
-        language: code whose Moses rules are used, whatever the language of a text;
-            `laser_encoders` uses `en` for all.
-        lowercase: lower-case text, as for all published encoders.
-        moses_tokenizer: split text into words, for encoders with fastBPE.
-        romanize_greek: replace Greek letters by Latin ones.
+    `laser_encoders` uses `en` for all, and published encoders lower-case. `moses_tokenizer` splits
+    text into words, for encoders with fastBPE; `romanize_greek` replaces Greek letters by Latin
+    ones.
     """
 
     language: str = "en"

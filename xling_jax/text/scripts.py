@@ -87,12 +87,8 @@ _MIN_WORDS_OF_A_SENTENCE = 4
 class ScriptCheck:
     """Decides by its letters whether a text can be in a language.
 
+    `own` finds a letter of the language's scripts, `foreign` one that is neither theirs nor Latin.
     In languages of other scripts Latin letters are ignored: names and code occur everywhere.
-
-    Args:
-        own: a letter of the language's scripts.
-        foreign: a letter of a script that is neither the language's nor Latin.
-        is_latin: whether Latin is one of the language's scripts.
     """
 
     own: re.Pattern[str]

@@ -226,12 +226,11 @@ class TranslationBatches:
         return self.read(self.plan[index])
 
     def read(self, entry: MicroBatch) -> Batch:
-        """This process's rows of an entry of the plan.
+        """This process's rows of an entry of the plan, in as many of these as training reads.
 
-        Returns:
-            source_tokens, target_tokens: [rows, length] int32, special tokens included.
-            target_language: [rows] int32; also source_language if both directions are trained.
-            source_teacher, target_teacher: [rows, width] float32, if they are read.
+        source_tokens and target_tokens [rows, length] int32, special tokens included;
+        source_language and target_language [rows] int32; source_teacher and target_teacher [rows,
+        width] float32.
         """
         process, count = self._process
         share = entry.bucket.batch_size // count

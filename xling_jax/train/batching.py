@@ -1,9 +1,8 @@
 """The global plan of batches: which rows of which pair form micro-batch n.
 
-The plan is a pure function of (seed, n), the sentence lengths of the corpus and the batching
-options, independent of processes and devices; a process reads its slice of each micro-batch
-(`train.batches`). One micro-batch holds one language pair and one length bucket, as in LASER and
-T-LASER; its pair is drawn at random.
+A pure function of (seed, n), the sentence lengths of the corpus and the batching options; a process
+reads its slice (`train.batches`). One micro-batch holds one language pair and one length bucket, as
+in LASER and T-LASER; its pair is drawn at random.
 """
 
 import functools
@@ -45,10 +44,7 @@ def make_buckets(
 ) -> tuple[Bucket, ...]:
     """Gives every length the largest batch within `max_tokens` padded tokens, or `batch_size`.
 
-    Arguments as in `batches.DataOptions`; one of `max_tokens` and `batch_size` is 0.
-
-    Raises:
-        ValueError: if lengths are not ascending or `batch_multiple` rows do not fit.
+    One of the two is 0, see `batches.DataOptions`. ValueError if `batch_multiple` rows do not fit.
     """
     lengths = tuple(int(length) for length in bucket_lengths)
     if not lengths or lengths[0] < 3 or any(a >= b for a, b in zip(lengths, lengths[1:])):
@@ -83,11 +79,10 @@ def make_buckets(
 
 
 class LengthCounts(NamedTuple):
-    """Lengths of the rows of one pair, on which padding depends.
+    """Lengths of the rows of one pair, on which padding depends: [longest + 1] int64.
 
-    Attributes:
-        rows: [longest + 1] int64, rows by length, that of the longer side.
-        tokens: real tokens of all rows, the mean of both sides.
+    These count rows by the length of the longer side; `tokens` are the real ones of all rows, the
+    mean of both sides.
     """
 
     rows: np.ndarray
@@ -194,19 +189,9 @@ class BatchPlan:
     cut into full batches bucket by bucket, rows that do not fill a batch move up to the next longer
     bucket, and only the last batch has padding rows. The order of batches is shuffled as well.
 
-    Args:
-        lengths: pair name -> [rows] int, length of each row (the longer side, special tokens
-            included).
-        buckets: from `make_buckets`.
-        seed: of the draws and shuffles.
-        sampling_exponent: see `batches.DataOptions`.
-
-    Attributes:
-        num_rows: pair name -> rows that fit a bucket.
-        num_skipped: pair name -> rows that do not.
-
-    Raises:
-        ValueError: if no row of a pair fits the longest bucket.
+    Lengths are [rows] int by pair, of the longer side, special tokens included; `num_rows` and
+    `num_skipped` count by pair those that fit a bucket and those that do not. ValueError if none
+    does.
     """
 
     def __init__(

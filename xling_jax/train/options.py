@@ -213,11 +213,7 @@ def resolve(
 
 
 def run_length(train: Mapping[str, Any], epoch: Epoch) -> int:
-    """Number of updates of a run, from the `train` section of a config.
-
-    Raises:
-        ValueError: unless it gives exactly one positive length.
-    """
+    """Number of updates of a run; ValueError unless the section gives exactly one above 0."""
     given = {key: value for key, value in train.items() if split_unit(key)[0] == "total"}
     for key, value in given.items():
         if value <= 0:

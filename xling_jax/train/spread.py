@@ -1,10 +1,9 @@
 """`--config NAME:devices=N`: a recipe on N devices, with as few changes to its updates as possible.
 
-A micro-batch is spread over all devices and its rows must be a multiple of their number, so a
-published micro-batch may be too small for many devices. Micro-batches then grow and an update takes
-fewer of them. Its tokens stay the published ones as long as one micro-batch is not more than a
-whole update. What cannot stay is logged: the pairs per update, and the sentences that negatives are
-drawn from, which are those of one micro-batch on all devices.
+A micro-batch is spread over all devices, so a published one may be too small for many.
+Micro-batches then grow and an update takes fewer of them; its tokens stay the published ones as
+long as one micro-batch is not more than a whole update. What cannot stay is logged: the pairs per
+update, and the sentences that negatives are drawn from.
 """
 
 import logging
@@ -23,13 +22,10 @@ _USUAL_LENGTH = 32  # tokens of a usual sentence, to compare numbers of pairs
 
 
 class Update(NamedTuple):
-    """How an update is made.
+    """How an update is made: the number of `micro_batches`, and of one the `tokens` of a side.
 
-    Attributes:
-        micro_batches: their number.
-        tokens: of a side of a micro-batch, padding included; 0 if it has a fixed number of pairs.
-        pairs: of a micro-batch of sentences of a usual length.
-        filled: share of `tokens` that rows use, mean over all lengths; their number is rounded.
+    These include padding; 0 if it has a fixed number of pairs. `pairs` are those of sentences of a
+    usual length, and `filled` is the share of `tokens` that rows use, mean over all lengths.
     """
 
     micro_batches: int

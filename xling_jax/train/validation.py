@@ -1,8 +1,7 @@
 """The validation loss: the objective on held-out pairs, in the same way at every evaluation.
 
-Without dropout, with fixed batches, masks and negatives, so that two evaluations, and two runs with
-the same options of batches, are comparable whatever their seeds. Every pair that fits a bucket
-counts exactly once. Values are summed over all batches, devices and processes, then divided once.
+Without dropout, with fixed batches, masks and negatives, so that evaluations and runs are
+comparable whatever their seeds. Every pair that fits a bucket counts exactly once.
 """
 
 from collections import Counter
