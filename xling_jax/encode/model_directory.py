@@ -290,9 +290,8 @@ def _config_text(config: Mapping[str, Any], hashes: Mapping[str, str] | None) ->
 def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     """Reads and checks a directory written by `save_model`.
 
-    Raises:
-        ValueError: if a file is missing, truncated, from a newer version, or disagrees with
-            another; names the file, the rule and the value found.
+    ValueError names a file that is missing, truncated, from a newer version, or disagrees with
+    another, with the rule and the value found.
     """
     directory = pathlib.Path(directory)
     for name in (CONFIG_FILE, PARAMS_FILE):

@@ -52,7 +52,7 @@ def write_embeddings(
 
     Raises:
         ValueError: if the format is unknown, a chunk is not [any, dim], `path` is not a regular
-        file, or `PATH.json` is to be written and is a directory.
+            file, or `PATH.json` is to be written and is a directory.
         FileExistsError: if `path` exists and `overwrite` is False.
         OSError: naming `path`, if writing fails.
     """

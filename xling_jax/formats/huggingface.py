@@ -126,7 +126,10 @@ def convert_huggingface(
     tensors = Tensors(weights)
     if adapter:
         adapter.apply(tensors)
-    head = [modules.pooling, *map(_described, modules.projections)]
+    head = [modules.pooling]
+    for dense in modules.projections:
+        is_norm = dense.activation == LAYER_NORM
+        head.append("layer norm" if is_norm else f"dense {dense.width} {dense.activation}")
     use = modules.use if prefix is None else modules.use._replace(prompts={}, default_prompt=None)
     training = {
         "converted_from": "a Hugging Face model directory",
@@ -161,12 +164,6 @@ def convert_huggingface(
         overwrite=overwrite,
     )
     return training
-
-
-def _described(projection: Projection) -> str:
-    if projection.activation == LAYER_NORM:
-        return "layer norm"
-    return f"dense {projection.width} {projection.activation}"
 
 
 def _modules(pooling: str, transformer: Path, published: Published) -> Modules:

@@ -172,11 +172,7 @@ class Published(NamedTuple):
 
 
 def read_config(directory: Path) -> Published:
-    """Reads the `config.json` of a transformer of a kind in `LAYOUTS`.
-
-    Raises:
-        ValueError: if it is broken, or has a setting that is not supported.
-    """
+    """Reads the `config.json` of a kind in `LAYOUTS`; ValueError for settings not supported."""
     config = read_settings(directory / CONFIG_FILE)
     model_type = config["model_type"]
     config.require(_REQUIRED)

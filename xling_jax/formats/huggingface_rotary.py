@@ -75,11 +75,7 @@ class RotaryLayout(NamedTuple):
 
 
 def read_config(directory: Path) -> Published:
-    """Reads the `config.json` of a transformer of a kind in `LAYOUTS`.
-
-    Raises:
-        ValueError: if it is broken, or has a setting that is not supported.
-    """
+    """Reads the `config.json` of a kind in `LAYOUTS`; ValueError for settings not supported."""
     config = read_settings(directory / CONFIG_FILE)
     path = config.path
     layout = LAYOUTS[config["model_type"]]
@@ -107,13 +103,14 @@ def read_config(directory: Path) -> Published:
             f"{path}: num_key_value_heads={sizes['kv_heads']} must divide "
             f"num_attention_heads={heads}"
         )
+    has_types = layout.token_type and config.get("type_vocab_size") != 0
     return Published(
         config["model_type"],
         layout,
         sizes=sizes,
         vocab_size=config.size("vocab_size"),
         positions=config.size("max_position_embeddings"),
-        token_types=_token_types(config) if layout.token_type else 0,
+        token_types=config.size("type_vocab_size") if has_types else 0,
         first_position=0,
         position_buckets=0,
         pad_id=None,
@@ -302,10 +299,6 @@ def _decoder(config: Settings, head_width: int) -> dict[str, Any]:
         "kv_heads": config.size(groups),
         "head_width": config.size("head_dim", head_width),
     }
-
-
-def _token_types(config: Settings) -> int:
-    return 0 if config.get("type_vocab_size") == 0 else config.size("type_vocab_size")
 
 
 def _local_layers(config: Settings, layers: int, is_local: Callable[[int], bool]) -> list[int]:

@@ -59,9 +59,9 @@ def convert_laser(
         checkpoint: the `.pt` file.
         directory: where to write; a model directory is replaced with `overwrite`.
         vocabulary: its `.spm` or `.fcodes` file (with the `.fvocab` beside it); None looks beside
-        the checkpoint.
+            the checkpoint.
         language: whose Moses rules are applied to all text; `el` also romanizes for an encoder with
-        fastBPE, as LASER does.
+            fastBPE, as LASER does.
         languages: codes of the training languages, for information.
         max_length_tokens: longer texts are cut; LASER itself has no limit.
         overwrite: see `directory`.

@@ -75,11 +75,11 @@ def convert_model2vec(
 
     Args:
         source: directory with `model.safetensors`, `tokenizer.json` and `config.json`, or a
-        `StaticEmbedding` of sentence-transformers, which model2vec reads as well.
+            `StaticEmbedding` of sentence-transformers, which model2vec reads as well.
         directory: where to write.
         languages: codes of the training languages, for information.
         max_length_tokens: longer texts are cut, as with `max_length` of `StaticModel.encode`; None
-        is the model's own limit.
+            is the model's own limit.
         overwrite: replace a model directory that is there.
 
     Returns the record of the conversion. ValueError if files are broken or do not belong together;
@@ -235,7 +235,8 @@ def _read_tables(directory: Path, vocab: HuggingFaceVocab) -> tuple[np.ndarray, 
     rows = tensors.table(next((name for name in names if name in tensors.names), names[1]))
     if "mapping" in tensors.names:
         mapping = tensors.table("mapping")
-        if mapping.dtype.kind != "i" or mapping.ndim != 1 or not _is_below(mapping, len(rows)):
+        is_below = ((mapping >= 0) & (mapping < len(rows))).all()
+        if mapping.dtype.kind != "i" or mapping.ndim != 1 or not is_below:
             raise ValueError(
                 f"{tensors.path}: mapping must hold rows of the table, below {len(rows)}; found "
                 f"{mapping.dtype} {list(mapping.shape)}"
@@ -256,10 +257,6 @@ def _read_tables(directory: Path, vocab: HuggingFaceVocab) -> tuple[np.ndarray, 
         rows = np.concatenate([rows, np.zeros_like(rows[:1])])
         weights = np.concatenate([weights, np.zeros(1, np.float32)])
     return rows[: vocab.size], weights[: vocab.size]
-
-
-def _is_below(mapping: np.ndarray, size: int) -> bool:
-    return mapping.size == 0 or bool(mapping.min() >= 0 and mapping.max() < size)
 
 
 def _read_tokenizer(path: Path) -> Any:

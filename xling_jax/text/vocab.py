@@ -203,7 +203,7 @@ def train_vocab(
 
     Raises:
         ValueError: for an unknown layout or model type, no text, or a size that the text cannot
-        fill or that is below its number of characters.
+            fill or that is below its number of characters.
         OSError: if `path` cannot be written.
     """
     check_choice("vocab.model_type", model_type, MODEL_TYPES)

@@ -75,8 +75,7 @@ def find_schedule(name: str) -> Callable[..., optax.Schedule]:
 def make_schedule(name: str, **arguments: Any) -> optax.Schedule:
     """Makes a learning-rate schedule by name, with arguments of that function, durations in steps.
 
-    Raises:
-        ValueError: for an unknown name or argument, or arguments that do not fit each other.
+    ValueError for an unknown name or argument, or arguments that do not fit each other.
     """
     for key, value in arguments.items():
         options.check_number(value, f"schedule.{key}", at_least=0)
