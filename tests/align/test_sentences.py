@@ -278,3 +278,12 @@ def test_a_group_is_no_better_with_a_sentence_that_changes_nothing():
     costs = sentences._Costs(*unit, sentences._kinds(3), samples, 1, np.random.default_rng(0))
     first = np.array([0])
     assert np.isinf(costs((2, 1), first, first)) and np.isfinite(costs((1, 1), first, first))
+
+
+def test_one_sentence_a_side_is_one_group():
+    """Normalized by itself it costs 1, as much as two deletions: a tie up to rounding."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        sides = rng.standard_normal((2, 1, 1, 8))
+        (group,) = SentenceAligner(max_sentences=2).align(*sides)
+        assert (group.source, group.target) == (range(1), range(1))

@@ -11,6 +11,8 @@ import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
+from xling_jax.formats.laser import convert_laser
+from xling_jax.formats.model2vec import convert_model2vec
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -52,6 +54,10 @@ def test_every_form_of_the_weights_is_read(copied, tmp_path):
     old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): t for name, t in state.items()}
     torch.save(old, path / "pytorch_model.bin")
     assert fingerprint() == expected
+    for wrapper in ("_orig_mod.", "module.", "_orig_mod.module."):  # compiled, distributed
+        wrapped = {wrapper + name: t for name, t in state.items()}
+        torch.save(wrapped, path / "pytorch_model.bin")
+        assert fingerprint() == expected
     shards: dict = {"a.bin": {}, "b.bin": {}}
     for number, (name, value) in enumerate(old.items()):
         shards["ab"[number % 2] + ".bin"][name] = value
@@ -269,6 +275,7 @@ def damage(path, content):
         ("bert", "config.json", b"[]", "config.json: must hold a JSON object; found list"),
         ("bert", "model.safetensors", None, "must hold model.safetensors, .*found config.json, "),
         ("bert", "model.safetensors", b"12345678", "model.safetensors: is cut or damaged"),
+        ("bert", "model.safetensors", b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
         ("bert", "tokenizer.json", None, "tokenizer.json: missing; where transformers is installe"),
         ("bert", "tokenizer.json", b"{}", "tokenizer.json: not a tokenizer of the tokenizers"),
         ("xlm", "merges.txt", None, "merges.txt: missing; XLM's tokenizer is vocab.json and merg"),
@@ -357,3 +364,10 @@ def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch
 def test_arguments_out_of_range_are_refused(published, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         convert_huggingface(published("bert"), tmp_path / "m", **options)
+
+
+def test_a_directory_of_another_kind_says_how_it_is_converted(published, tmp_path):
+    with pytest.raises(ValueError, match="a transformer converts with --from huggingface$"):
+        convert_model2vec(published("bert"), tmp_path / "m")
+    with pytest.raises(ValueError, match="bert: is a directory; name the .pt file$"):
+        convert_laser(published("bert"), tmp_path / "m")

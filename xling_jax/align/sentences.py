@@ -122,11 +122,14 @@ class SentenceAligner:
         for depth, sides in reversed([*enumerate(levels)]):
             kinds = _kinds(2 if depth else self.max_sentences)
             is_short = others is not None and min(side.shape[1] for side in sides) < _FEW
-            samples = map(_unit, others) if is_short else (side[0] for side in sides)
-            costs = _Costs(*sides, kinds, [*samples], self.num_samples, random)
+            samples = [_unit(s) for s in others] if is_short else [side[0] for side in sides]
+            costs = _Costs(*sides, kinds, samples, self.num_samples, random)
             # The path through merged sentences as one through the sentences themselves.
             center = None if path is None else np.minimum(2 * path, costs.sizes)
-            path, path_costs = _cheapest_path(costs, self.deletion, center, self.radius)
+            # One sentence a side, compared with itself, costs 1, as much as two deletions.
+            is_alone = all(len(side) == 1 for side in samples) and costs.sizes == (1, 1)
+            deletion = np.inf if is_alone else self.deletion
+            path, path_costs = _cheapest_path(costs, deletion, center, self.radius)
         begins, ends = path[:-1], path[1:]
         groups = []
         for begin, end, cost in zip(begins, ends, path_costs):

@@ -12,6 +12,7 @@ import functools
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,9 @@ _ACTIVATION_NAMES = {"gelu_python": "gelu", "silu": "swish"} | dict.fromkeys(
 )
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _INTEGERS = ("I8", "I32", "I64")
+
+_WRAPPED = re.compile(r"^(_orig_mod\.|module\.)+")
+_POINTER = b"version https://git-lfs"
 
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _ADAPTER_PREFIX = "base_model.model."
@@ -233,6 +237,9 @@ class Tensors:
         try:
             file = safetensors.safe_open(path, framework="numpy")
         except safetensors.SafetensorError as error:
+            with open(path, "rb") as content:
+                if content.read(len(_POINTER)) == _POINTER:
+                    raise ValueError(f"{path}: is a git-lfs pointer; run git lfs pull") from error
             raise ValueError(f"{path}: is cut or damaged: {one_line(error, 200)}") from error
         for name in file.keys():  # noqa: SIM118, safe_open is no mapping
             self._readers[_modern(name)] = functools.partial(_read, path, file, name)
@@ -260,7 +267,8 @@ def _read_torch(value: Any, where: str, dtypes: Sequence[str] = _FLOATS) -> np.n
 
 
 def _modern(name: str) -> str:
-    """Names of layer norms as they are since 2019."""
+    """Names without what compiled and distributed models put first; layer norms as since 2019."""
+    name = _WRAPPED.sub("", name)
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
             return name.removesuffix(old) + new

@@ -74,6 +74,8 @@ def convert_laser(
         ValueError: if files are broken or do not belong together.
     """
     checkpoint = Path(checkpoint)
+    if checkpoint.is_dir():
+        raise ValueError(f"{checkpoint}: is a directory; name the .pt file")
     read = read_laser_checkpoint(checkpoint)
     path = _find_vocabulary(checkpoint, read.dictionary, vocabulary)
     vocab = _read_vocabulary(path, read.dictionary, language)

@@ -232,7 +232,14 @@ def _read_tables(directory: Path, vocab: HuggingFaceVocab) -> tuple[np.ndarray, 
     """
     tensors = Tensors(directory)
     names = ("embedding.weight", "embeddings")
-    rows = tensors.table(next((name for name in names if name in tensors.names), names[1]))
+    found = next((name for name in names if name in tensors.names), None)
+    if found is None:
+        some = ", ".join(sorted(tensors.names)[:2]) or "none"
+        raise ValueError(
+            f"{tensors.path}: tensor {names[1]} is missing; found {some}; a transformer converts "
+            "with --from huggingface"
+        )
+    rows = tensors.table(found)
     if "mapping" in tensors.names:
         mapping = tensors.table("mapping")
         is_below = ((mapping >= 0) & (mapping < len(rows))).all()
