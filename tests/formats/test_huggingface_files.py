@@ -275,7 +275,12 @@ def damage(path, content):
         ("bert", "config.json", b"[]", "config.json: must hold a JSON object; found list"),
         ("bert", "model.safetensors", None, "must hold model.safetensors, .*found config.json, "),
         ("bert", "model.safetensors", b"12345678", "model.safetensors: is cut or damaged"),
-        ("bert", "model.safetensors", b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+        (
+            "bert",
+            "model.safetensors",
+            b"version https://git-lfs.github.com/spec/v1",
+            "git lfs pull",
+        ),
         ("bert", "tokenizer.json", None, "tokenizer.json: missing; where transformers is installe"),
         ("bert", "tokenizer.json", b"{}", "tokenizer.json: not a tokenizer of the tokenizers"),
         ("xlm", "merges.txt", None, "merges.txt: missing; XLM's tokenizer is vocab.json and merg"),
