@@ -3,6 +3,9 @@
 import importlib.metadata
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Callable
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Compiling is what these tests wait for: what one process has compiled, the others and the next
@@ -42,6 +45,19 @@ import pytest
 def key() -> jax.Array:
     """A fixed PRNG key."""
     return jax.random.key(0)
+
+
+@pytest.fixture(scope="session")
+def output_of(request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Runs Python with arguments in a process of its own; returns what it printed."""
+
+    def output_of(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        out = subprocess.run(command, cwd=request.config.rootpath, capture_output=True, text=True)
+        assert out.returncode == 0, out.stderr
+        return out.stdout
+
+    return output_of
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

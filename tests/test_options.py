@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from xling_jax import options
-from xling_jax.registry import Registry, check_choice
+from xling_jax.registry import check_choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,16 +107,6 @@ def test_types_made_of_plain_ones_are_checked_too(name, wrong, right, kind):
     options.check(Composed, {"size": 1, "rate": "any", name: right}, "toy")
     with pytest.raises(ValueError, match=f"^toy.{name}=.* must be of type {kind}$"):
         options.check(Composed, {"size": 1, name: wrong}, "toy")
-
-
-def test_a_registry_imports_what_is_asked_for():
-    table = Registry("toy", one="tests.test_options:Toy", missing="no.such.module:X")
-    assert table["one"].__name__ == "Toy"
-    assert "one" in table and "two" not in table and list(table) == ["one", "missing"]
-    with pytest.raises(ValueError, match="toy='on' must be one of one, missing; did you mean one"):
-        table["on"]
-    with pytest.raises(ModuleNotFoundError):
-        table["missing"]
 
 
 def test_errors_of_wrong_use_name_the_argument():

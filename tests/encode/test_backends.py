@@ -4,8 +4,6 @@ import concurrent.futures
 import contextlib
 import json
 import pickle
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -118,7 +116,7 @@ def test_other_parameters_and_copies(family_directory, sentences):
 
 
 @pytest.mark.skipif(devices._plugin_is_installed(), reason="JAX has a plugin for an accelerator")
-def test_jax_is_not_imported(family_directory):
+def test_jax_is_not_imported(family_directory, output_of):
     code = f"""
 import json, sys, xling_jax
 encoder = xling_jax.load({str(family_directory)!r})
@@ -126,8 +124,7 @@ vectors = encoder.encode(["la mo ti", "ren"] * 20)
 encoder.warm_up(cache="nowhere")
 print(json.dumps([vectors.tolist()[:2], "jax" in sys.modules or "flax" in sys.modules]))
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    vectors, has_jax = json.loads(out.stdout)
+    vectors, has_jax = json.loads(output_of("-c", code))
     assert not has_jax
     expected = xling_jax.load(family_directory).encode(["la mo ti", "ren"])
     np.testing.assert_allclose(vectors, expected, atol=1e-5)

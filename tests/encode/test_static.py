@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -194,7 +192,7 @@ def test_other_dtypes_are_refused(static_directory):
         xling_jax.load(static_directory, "bfloat16")
 
 
-def test_neither_jax_nor_scipy_is_imported_for_a_sentence(static_directory):
+def test_neither_jax_nor_scipy_is_imported_for_a_sentence(static_directory, output_of):
     code = f"""
 import json, sys, xling_jax
 encoder = xling_jax.load({str(static_directory)!r})
@@ -202,8 +200,7 @@ vectors = encoder.encode(["la mo ti", "ren"])
 heavy = ("jax", "flax", "scipy", "sklearn", "tensorflow", "ml_collections")
 print(json.dumps([list(vectors.shape), [name for name in heavy if name in sys.modules]]))
 """
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-    assert json.loads(output) == [[2, 16], []]
+    assert json.loads(output_of("-c", code)) == [[2, 16], []]
 
 
 def test_export_scales_no_shorter_vectors_unasked(vocab, sentences, tmp_path, capsys):

@@ -3,8 +3,6 @@
 import functools
 import json
 import re
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -17,12 +15,8 @@ from xling_jax.losses.contrastive import equal_sentences
 
 
 @pytest.mark.slow
-def test_eight_devices_compute_what_one_does(request):
-    command = [sys.executable, "-m", "tests.losses.test_eight_devices"]
-    cwd = request.config.rootpath
-    finished = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    facts = json.loads(finished.stdout)
+def test_eight_devices_compute_what_one_does(output_of):
+    facts = json.loads(output_of("-m", "tests.losses.test_eight_devices"))
     # Not once a position, in the loop: that would be a whole table for every token.
     assert facts.pop("all_reduces") == [["ENTRY"]]
     assert facts.pop("equal_sentences") and facts.pop("masked") == 0

@@ -25,15 +25,11 @@ def write_corpus(
     random = np.random.default_rng(seed)
     for pair in itertools.combinations(range(len(languages)), 2):
         words = [random.integers(0, 56, random.integers(1, 20)) for _ in range(rows)]
-        columns = {}
-        for number in pair:
-            tokens = [4 + (sentence + 17 * number) % 56 for sentence in words]
-            columns[languages[number]] = pack_rows(tokens)
         name = pair_name(*(languages[number] for number in pair))
-        half = {k: _rows(v, 0, rows // 2) for k, v in columns.items()}
-        rest = {k: _rows(v, rows // 2, rows) for k, v in columns.items()}
-        write_shard(directory / name / "00000", half)
-        write_shard(directory / name / "00001", rest)
+        for shard, part in enumerate((words[: rows // 2], words[rows // 2 :])):
+            tokens = {n: [4 + (sentence + 17 * n) % 56 for sentence in part] for n in pair}
+            columns = {languages[number]: pack_rows(ids) for number, ids in tokens.items()}
+            write_shard(directory / name / f"{shard:05d}", columns)
     facts = VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2, "mask": 3})
     return Corpus(str(directory), "data", facts)
 
@@ -42,12 +38,6 @@ def pack_rows(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Joins rows of ids into the two arrays of a column of `write_shard`."""
     tokens = np.array([*itertools.chain(*rows)], np.uint16)
     return tokens, np.cumsum([0, *map(len, rows)])
-
-
-def _rows(column, start, stop):
-    tokens, offsets = column
-    part = offsets[start : stop + 1]
-    return tokens[part[0] : part[-1]], part - part[0]
 
 
 def smoke_experiment(values: Mapping[str, Any] = MappingProxyType({}), **train: Any) -> Experiment:

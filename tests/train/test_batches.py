@@ -50,21 +50,29 @@ def equal(one, other):
     )
 
 
+def expected_tokens(directory, data, entry, side, row):
+    """Of a row of the corpus, cut to its bucket; and whether it was cut."""
+    direction = data.directions[entry.pair]
+    language, words, is_cut = getattr(direction, side), [], False
+    if row >= 0:
+        corpus = PairTokens(directory / "-".join(sorted((direction.source, direction.target))))
+        length = int(corpus.lengths[language][row])
+        kept = min(length, entry.bucket.length - 2)
+        words = [BOS, *corpus.gather(language, np.array([row]), length, PAD)[0][:kept], EOS]
+        is_cut = kept < length
+    return words + [PAD] * (entry.bucket.length - len(words)), is_cut
+
+
 def test_a_batch_holds_the_planned_rows_between_their_special_tokens(directory):
     data = batches(directory)
     for index in range(20):
         entry, batch = data.plan[index], data[index]
-        direction = data.directions[entry.pair]
-        corpus = PairTokens(directory / "-".join(sorted((direction.source, direction.target))))
-        for side, language in (("source", direction.source), ("target", direction.target)):
+        for side in ("source", "target"):
             for row, tokens in zip(entry.rows, batch[f"{side}_tokens"]):
-                expected = []
-                if row >= 0:
-                    words = corpus.gather(language, np.array([row]), 24, PAD)[0]
-                    expected = [BOS, *words[: corpus.lengths[language][row]], EOS]
-                padding = [PAD] * (entry.bucket.length - len(expected))
-                assert tokens.tolist() == expected + padding
-        assert set(batch["target_language"]) == {LANGUAGES.index(direction.target)}
+                expected = expected_tokens(directory, data, entry, side, row)
+                assert (tokens.tolist(), False) == expected
+        target = data.directions[entry.pair].target
+        assert set(batch["target_language"]) == {LANGUAGES.index(target)}
         assert "source_language" not in batch
 
 
@@ -166,16 +174,9 @@ def test_longer_sentences_are_left_out_or_cut_to_the_longest_bucket(directory):
     full = 0
     for index in range(40):
         entry, batch = cut.plan[index], cut[index]
-        direction = cut.directions[entry.pair]
-        corpus = PairTokens(directory / "-".join(sorted((direction.source, direction.target))))
         for row, tokens in zip(entry.rows, batch["source_tokens"]):
-            if row < 0:
-                continue
-            length = int(corpus.lengths[direction.source][row])
-            words = corpus.gather(direction.source, np.array([row]), length, PAD)[0]
-            kept = min(length, entry.bucket.length - 2)
-            expected = [BOS, *words[:kept], EOS]
-            assert tokens.tolist() == expected + [PAD] * (entry.bucket.length - len(expected))
-            full += kept < length
+            expected, is_cut = expected_tokens(directory, cut, entry, "source", row)
+            assert tokens.tolist() == expected
+            full += is_cut
     assert full > 0
     assert 0 < cut.padding_efficiency(0, 40) <= 1

@@ -66,6 +66,7 @@ def test_a_run_stopped_in_its_last_step_is_not_finished_until_it_is_evaluated(ru
     result = run(tmp_path)
     assert (result.step, result.finished, result.exported_step) == (8, True, 4)
     assert evaluations(tmp_path) == {4: SCORES[4], 8: SCORES[8]}
+    assert run(tmp_path, scores={}).metrics == {METRIC: SCORES[4]}  # it is not made again
 
 
 def kept(workdir):
@@ -90,13 +91,6 @@ def test_a_stop_at_an_evaluation_does_not_change_which_step_is_best(
     files = [tmp_path / d / "checkpoints/00000004/identity/metadata" for d in ("w", "whole")]
     records = [json.loads(file.read_text()) for file in files]
     assert records[0] == records[1]
-
-
-@pytest.mark.exhaustive
-def test_an_evaluation_made_up_for_is_not_made_again(run, tmp_path):
-    run(tmp_path, stop_at=8)
-    assert run(tmp_path).finished
-    assert run(tmp_path, scores={}).metrics == {METRIC: SCORES[4]}
 
 
 def _interrupt(*_):

@@ -27,8 +27,6 @@ FAMILIES = {
     "static": [],
     "contextual": [],
 }
-# One of each kind of encoder and loss.
-DIFFERENT = {"t_laser", "laser", "lightweight", "static"}
 
 
 def make_batch():

@@ -55,15 +55,6 @@ def on_host(tree):
     return jax.tree.map(np.array, tree)
 
 
-def test_the_scale_has_an_upper_bound(monkeypatch):
-    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 1)
-    optimizer = with_loss_scale(optax.sgd(0.1))
-    state = optimizer.init(jnp.ones(2))
-    for _ in range(12):
-        _, state = optimizer.update(jnp.ones(2), state, jnp.ones(2))
-    assert state.scale == loss_scale.MAXIMUM_SCALE == 2.0**24
-
-
 def test_an_update_with_overflow_is_skipped_and_the_scale_halved():
     state, steps = make(with_loss_scale(adam()))
     state, sums = steps.train(state, GOOD, np.int32(0))  # moments are no longer 0
@@ -117,16 +108,22 @@ def test_the_scale_doubles_after_enough_good_updates_in_a_row(monkeypatch):
     assert scales == [1, 1, 0.5, 0.5, 0.5, 1, 1]
 
 
-def test_the_scale_doubles_again_after_as_many_good_updates(monkeypatch):
-    assert loss_scale._GROWTH_UPDATES == 2000
-    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 3)
+@pytest.mark.parametrize(
+    ("updates", "expected"),
+    [(3, [1, 1, 2, 2, 2, 4, 4, 4, 8]), (1, [2.0**n for n in range(1, 10)] + [2.0**9] * 3)],
+)
+def test_the_scale_doubles_again_after_as_many_good_updates_up_to_a_bound(
+    updates, expected, monkeypatch
+):
+    assert loss_scale._GROWTH_UPDATES == 2000 and loss_scale.MAXIMUM_SCALE == 2.0**24
+    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", updates)
     params = {"w": jnp.asarray(START)}
     optimizer = with_loss_scale(optax.sgd(0.1))
     state, scales = optimizer.init(params), []
-    for _ in range(9):
+    for _ in expected:
         _, state = optimizer.update(params, state, params)
         scales.append(float(state.scale) / SCALE)
-    assert scales == [1, 1, 2, 2, 2, 4, 4, 4, 8]
+    assert scales == expected
 
 
 def sums_of(loss, norm, scale, skipped):

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -12,43 +10,19 @@ from xling_jax.train.loss_scale import INITIAL_SCALE
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding, to_global
 
 
-@pytest.fixture(scope="module")
-def eight_devices(request):
-    """Facts from a process with eight devices."""
-    out = subprocess.run(
-        [sys.executable, "-m", "tests.train.eight_devices"],
-        cwd=request.config.rootpath,
-        capture_output=True,
-        text=True,
-    )
-    assert out.returncode == 0, out.stderr
-    return json.loads(out.stdout)
-
-
 @pytest.mark.slow
-def test_the_gradient_on_eight_devices_equals_that_on_one(eight_devices):
-    assert eight_devices["data_parallel"] < 1e-5
-
-
-@pytest.mark.slow
-def test_negatives_are_taken_over_all_devices(eight_devices):
-    assert eight_devices["contrastive"] < 1e-4  # large logits: float32 rounding
-
-
-@pytest.mark.slow
-def test_both_gradients_of_a_table_are_added_before_they_are_communicated(eight_devices):
-    assert eight_devices["reduced_apart"] == 1
-
-
-@pytest.mark.slow
-def test_the_gradient_with_split_parameters_equals_that_on_one_device(eight_devices):
-    assert eight_devices["split_parameters"] > 10
-    assert eight_devices["fsdp"] < 1e-5
-
-
-@pytest.mark.slow
-def test_micro_batches_on_eight_devices_equal_one_batch_on_one(eight_devices):
-    assert eight_devices["accumulated"] < 1e-5
+def test_eight_devices_compute_what_one_does(output_of):
+    facts = json.loads(output_of("-m", "tests.train.eight_devices"))
+    for name in ("data_parallel", "fsdp", "accumulated"):
+        assert facts[name] < 1e-5, name
+    # Negatives are taken over all devices; large logits: float32 rounding.
+    assert facts["contrastive"] < 1e-4
+    # Both gradients of a table are added before they are communicated.
+    assert facts["reduced_apart"] == 1
+    assert facts["split_parameters"] > 10
+    # Overflow on one device skips the update on all.
+    scale = INITIAL_SCALE / 2
+    assert facts["skipped"] == [[scale, False, False], [scale, False, True]]
 
 
 def test_the_largest_axis_of_large_arrays_is_split_over_fsdp():
@@ -82,9 +56,3 @@ def test_rows_of_a_process_become_a_global_batch():
 def test_axes_that_are_not_the_devices_are_refused(data, fsdp):
     with pytest.raises(ValueError, match=f"mesh.data=.*mesh.fsdp={fsdp} must be the 1 devices"):
         make_mesh(data, fsdp)
-
-
-@pytest.mark.slow
-def test_overflow_on_one_device_skips_the_update_on_all(eight_devices):
-    scale = INITIAL_SCALE / 2
-    assert eight_devices["skipped"] == [[scale, False, False], [scale, False, True]]

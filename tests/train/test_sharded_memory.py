@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +11,9 @@ from xling_jax.train.state import TrainState
 
 
 @pytest.fixture(scope="module")
-def facts(request):
+def facts(output_of):
     """What compiled updates need and exchange on eight devices."""
-    out = subprocess.run(
-        [sys.executable, "-m", "tests.train.sharded_memory"],
-        cwd=request.config.rootpath,
-        capture_output=True,
-        text=True,
-    )
-    assert out.returncode == 0, out.stderr
-    return json.loads(out.stdout)
+    return json.loads(output_of("-m", "tests.train.sharded_memory"))
 
 
 def total(update, kind):
@@ -61,14 +52,10 @@ def test_fsdp_devices_exchange_parameters_and_gradients_not_activations(layout, 
     assert reduced == pytest.approx(update["all_parameters"], rel=0.02)
 
 
-@pytest.mark.exhaustive
-def test_nothing_is_exchanged_at_every_step_of_a_recurrence(facts):
-    assert not [e for e in facts["recurrent"]["exchanges"] if e["looped"]]
-
-
-@pytest.mark.exhaustive
-def test_the_accumulator_counts_as_gradients_not_as_temporaries(facts):
+@pytest.mark.slow
+def test_a_recurrence_exchanges_nothing_at_its_steps_and_the_accumulator_counts_as_gradients(facts):
     update = facts["recurrent"]
+    assert not [e for e in update["exchanges"] if e["looped"]]
     arguments = update["parameters"] + update["gradients"]
     assert update["arguments"] == pytest.approx(arguments, rel=0.01)
 
@@ -98,15 +85,8 @@ print(describe(tlaser({"mesh.data": 2, "mesh.fsdp": 4})))
 """
 
 
-def test_a_dry_run_needs_no_devices_for_the_mesh_it_describes(request):
-    out = subprocess.run(
-        [sys.executable, "-c", DRY_RUN],
-        cwd=request.config.rootpath,
-        capture_output=True,
-        text=True,
-    )
-    assert out.returncode == 0, out.stderr
-    text = out.stdout
+def test_a_dry_run_needs_no_devices_for_the_mesh_it_describes(output_of):
+    text = output_of("-c", DRY_RUN)
     assert "devices           8 (data=2, fsdp=4), not those of this machine" in text
     (line,) = (line for line in text.splitlines() if "without temporaries" in line)
     sizes = [float(part.split(" at ")[0]) for part in line.split(": ")[1].split(", ")]
