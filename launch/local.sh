@@ -7,9 +7,9 @@
 # Process I logs to WORKDIR/logs/process-I.log; the log of process 0 is also shown here.
 # Ctrl-C, SIGTERM and a closed terminal stop all processes: when training, they save a checkpoint of
 # the same step and exit; otherwise they just exit. If one process fails, the others are stopped.
-# Processes still running GRACE seconds later are killed; a second Ctrl-C kills all at once. The exit
-# status is the first one that is not 0; 143 means that the run was stopped and the same command
-# continues it.
+# Processes still running GRACE seconds later are killed; a second Ctrl-C kills all at once. If this
+# script is killed, they stop as well. The exit status is the first one that is not 0; 143 means that
+# the run was stopped and the same command continues it.
 #
 # variables
 #   DEVICES=1   emulated CPU devices per process
@@ -76,6 +76,17 @@ set +m
 trap - EXIT
 tail -c "+$((earlier + 1))" -f -s 0.2 --pid="${left[0]}" "$logs/process-0.log" &
 shown=$!
+# The other end of this pipe closes when this script ends, if only by SIGKILL.
+exec 4> >(
+    exec > /dev/null 2>&1
+    set +e
+    trap '' INT TERM HUP
+    read -r
+    kill -TERM "${left[@]}"
+    sleep "$GRACE"
+    kill -KILL -- "${left[@]/#/-}"
+)
+watching=$!
 
 set +e # signaling a process that has just exited is not an error
 trap '' PIPE # Ctrl-C also ends a `tee` that reads this script's output
@@ -113,4 +124,5 @@ while ((${#left[@]})); do
     fi
 done
 wait "$shown"
+kill -KILL "$watching"
 exit "$status"

@@ -136,6 +136,14 @@ def test_a_signal_goes_to_all(number, programs, tmp_path):
     check_none_left(tmp_path)
 
 
+def test_killed_it_takes_its_processes_with_it(programs, tmp_path):
+    process = start_actors(programs, tmp_path, "saves", "ignores", grace_s=1)
+    process.kill()
+    process.communicate(timeout=20)
+    check_none_left(tmp_path)
+    assert "saving" in (tmp_path / "logs/process-0.log").read_text()
+
+
 @pytest.mark.exhaustive
 def test_a_reader_that_ctrl_c_ends_first_leaves_no_process(programs, tmp_path):
     """As `tee` does behind a pipe."""
