@@ -52,15 +52,11 @@ class ScoreHistogram:
 
 
 def score_histogram(scores: np.ndarray, num_bins: int = 20) -> ScoreHistogram:
-    """Counts scores in bins of one width, and looks for the valley between two modes.
+    """Counts scores in `num_bins` bins of one width or fewer, without those that are not finite.
 
-    The valley is that of a kernel density estimate. A mode counts if it rises above the valley by
-    more than the estimate varies by chance, so a few pairs, or a few right ones among very many,
-    have none.
-
-    Args:
-        scores: [pairs] of any real type, in any order; values that are not finite are left out.
-        num_bins: at most so many bins.
+    Looks for the valley between two modes, that of a kernel density estimate. A mode counts if it
+    rises above the valley by more than the estimate varies by chance, so a few pairs, or a few
+    right ones among very many, have none.
 
     Raises:
         ValueError: if `num_bins` is not at least 2.
@@ -87,11 +83,9 @@ def format_histogram(
 ) -> list[str]:
     """Returns a line of text for each bin: its lower edge, a bar, the count; the valley is marked.
 
-    Args:
-        histogram: to draw.
-        width: of the longest line, in characters, without the mark of the valley.
-        right: [bins] how many of each bin are right, see `ScoreHistogram.count`; drawn as `#`
-            before the others as `-`, and counted in a column of their own. None: not known.
+    Lines have at most `width` characters, without that mark. `right` says how many of each bin are
+    right, see `ScoreHistogram.count`; they are drawn as `#` before the others as `-`, and counted
+    in a column of their own. None: not known.
     """
     counts, edges = histogram.counts, histogram.edges
     if not len(counts):
@@ -149,11 +143,7 @@ def _edges(low: float, high: float, step: float) -> tuple[int, int]:
 
 
 def _valley(scores: np.ndarray) -> float | None:
-    """The lowest density between the two most prominent modes; None if there is only one.
-
-    Args:
-        scores: [pairs] float64, ascending.
-    """
+    """The lowest density between the two clearest modes of ascending scores; None if only one."""
     span = scores[-1] - scores[0]
     if not span:
         return None

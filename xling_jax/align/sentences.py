@@ -220,10 +220,10 @@ class _Costs:
     ):
         self.source, self.target, self.kinds = source, target, kinds
         self.sizes = source.shape[1], target.shape[1]
-        self._norms = [
-            1 - side @ _sample_mean(other, num_samples, random)
-            for side, other in ((source, samples[1]), (target, samples[0]))
-        ]
+        self._norms = []
+        for side, other in ((source, samples[1]), (target, samples[0])):
+            sampled = other[random.integers(0, len(other), num_samples)]
+            self._norms.append(1 - side @ sampled.mean(axis=0))
 
     def __call__(self, kind: tuple[int, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Costs of groups that begin with sentences i and j, which must be inside.
@@ -250,11 +250,6 @@ class _Costs:
             pairs = self.source[m - 1, i[part]], self.target[n - 1, j[part]]
             cosines[part] = np.einsum("nd,nd->n", *pairs)
         return cosines
-
-
-def _sample_mean(vectors: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """The mean [dim] of some of [n, dim] vectors."""
-    return vectors[random.integers(0, len(vectors), count)].mean(axis=0)
 
 
 def _cheapest_path(

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from xling_jax.align.bitext import open_output
 from xling_jax.align.sentences import SentenceAligner
@@ -73,15 +73,6 @@ groups.
 """
 
 
-class Pair(NamedTuple):
-    """Two documents to align inside; attributes as of `AlignedDocuments`."""
-
-    ids: tuple[str, str] | None
-    source: list[str]
-    target: list[str]
-    lines: tuple[list[int], list[int]] | None = None
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help=MODEL_HELP)
@@ -119,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
     if is_text:
         sides = [_read_lines(path, args.splitter, code) for path, code in zip(paths, languages)]
         (texts, lines), codes = zip(*sides), languages
-        pairs = [Pair(None, *texts, None if None in lines else lines)]
+        pairs = [AlignedDocuments(None, *texts, (), None if None in lines else lines)]
         encoder = load_encoder(args.model, args)
     else:
         splitter = args.splitter or "rule"
@@ -211,8 +202,10 @@ def _read_lines(
     return [line for _, line in filled], [number for number, _ in filled]
 
 
-def _pairs(args: argparse.Namespace, encoder: Encoder, sides: Sequence[Documents]) -> list[Pair]:
-    """The documents to align inside."""
+def _pairs(
+    args: argparse.Namespace, encoder: Encoder, sides: Sequence[Documents]
+) -> list[AlignedDocuments]:
+    """The documents to align inside, without groups."""
     texts = [dict(zip(side.ids, side.split())) for side in sides]
     positions = [dict(zip(side.ids, side.split_positions())) for side in sides]
     if not args.pairs:
@@ -228,7 +221,8 @@ def _pairs(args: argparse.Namespace, encoder: Encoder, sides: Sequence[Documents
     else:
         ids = read_pairs_of_ids(args.pairs, *texts)
     return [
-        Pair((a, b), texts[0][a], texts[1][b], (positions[0][a], positions[1][b])) for a, b in ids
+        AlignedDocuments((a, b), texts[0][a], texts[1][b], (), (positions[0][a], positions[1][b]))
+        for a, b in ids
     ]
 
 
@@ -249,7 +243,7 @@ def _paired_ids(
 
 
 def _align(
-    aligner: SentenceAligner, encoder: Encoder, pairs: list[Pair], max_cost: float
+    aligner: SentenceAligner, encoder: Encoder, pairs: list[AlignedDocuments], max_cost: float
 ) -> Iterator[AlignedDocuments]:
     """Yields documents that cost no more, and logs how many sentences have a translation."""
     totals, paired, num_kept = [0, 0], [0, 0], 0
@@ -258,7 +252,7 @@ def _align(
         aligned = align_pairs(aligner, encoder.encode, texts)
         for done, (pair, (_, groups)) in enumerate(zip(pairs, aligned), 1):
             report(done)
-            document = AlignedDocuments(pair.ids, pair.source, pair.target, groups, pair.lines)
+            document = pair._replace(groups=groups)
             if document.cost > max_cost:
                 continue
             num_kept += 1

@@ -152,7 +152,8 @@ def _write_pair(
     }
     done = 0
     label = f"encode {plan.pair} with the teacher"
-    for rows in progress(_shard_rows(plan, writer), label, unit="row", size=len):
+    text = (writer.rows(rows) for _, chunks in plan.selected() for _, rows in chunks)
+    for rows in progress(text, label, unit="row", size=len):
         for code, file in files.items() if done + len(rows) <= num_rows else ():
             start = done
             for vectors in encoder.encode_stream([row[codes.index(code)] for row in rows]):
@@ -171,10 +172,3 @@ def _write_pair(
     for file in files.values():
         file.flush()
     return {}
-
-
-def _shard_rows(plan: PairPlan, writer: ShardWriter) -> Iterator[list[tuple[str, str]]]:
-    """The rows of a pair's shards, in order, chunk by chunk."""
-    for _, chunks in plan.selected():
-        for _, rows in chunks:
-            yield writer.rows(rows)

@@ -282,16 +282,12 @@ def folder_language(path: str | Path) -> str | None:
 
 
 def read_folder(path: str | Path, language: str, *, splitter: str = "rule") -> Iterator[Document]:
-    """Reads the documents of a folder one by one, in the order of their names.
+    """Reads the documents of a folder, all in one language, one by one in the order of their names.
 
     Every file in the folder and in folders inside it is a document, except hidden ones. Its id is
     its path inside the folder without `.gz` (`.xz`, `.zst`, `.bz2`), `.txt` and the language:
-    `2024/note.de.txt.gz` is `2024/note`, so that translations may have the same.
-
-    Args:
-        path: the folder.
-        language: of all documents.
-        splitter: finds the sentences, see `split_sentences`; "lines" for a sentence a line.
+    `2024/note.de.txt.gz` is `2024/note`, so that translations may have the same. The splitter
+    "lines" makes a sentence of each line.
 
     Raises:
         ValueError: if there are no files, two have the same id, or one is not UTF-8 text.

@@ -132,14 +132,10 @@ def calibrate(
     return Calibration(
         k=k,
         languages=tuple(dict.fromkeys(code for data in sets for code in data.languages)),
-        data=tuple(_without_path(data.description) for data in sets),
+        data=tuple({k: v for k, v in data.description.items() if k != "path"} for data in sets),
         curves=curves,
         thresholds=thresholds,
     )
-
-
-def _without_path(description: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in description.items() if name != "path"}
 
 
 def _distinct_rows(source: Sequence[str], target: Sequence[str]) -> np.ndarray:

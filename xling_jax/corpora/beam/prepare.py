@@ -30,14 +30,8 @@ def prepare(
     """As `corpora.prepare.prepare`, by the workers of a runner: the same tokens, byte for byte.
 
     This machine plans and waits. It reads what is held out of training and a vocabulary that the
-    config names, finds duplicates by 8 bytes a row, and trains the vocabulary on its sample.
-
-    Args:
-        runner: of Apache Beam.
-        preparation: what to make and how.
-        workdir: a directory, the same for all workers, or a URL of a file system of Beam's.
-        local: as for `corpora.prepare.prepare`, for the files that this machine reads.
-        keep: as for `corpora.prepare.prepare`.
+    config names, finds duplicates by 8 bytes a row, and trains the vocabulary on its sample. The
+    workdir is a directory, the same for all workers, or a URL of a file system of Beam's.
 
     Returns:
         The content of `counts.json`.
