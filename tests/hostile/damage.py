@@ -328,19 +328,12 @@ _DOCTYPES = [
     b'<!DOCTYPE tmx SYSTEM "tmx14.dtd">',
     b'<!DOCTYPE tmx [<!ENTITY l0 "lol">' + _ENTITIES + b"]>",
 ]
-_ODD_MARKUP = [
-    b"<seg>inner</seg>",
-    b"<tu></tu>",
-    b"</tuv><tuv>",
-    b"<hi>marked</hi>",
-    b"<ph>{0}</ph>",
-]
+_ODD_MARKUP = [b"<seg>inner</seg>", b"<tu></tu>", b"</tuv><tuv>", b"<hi>marked</hi>"]
+_ODD_MARKUP += [b"<ph>{0}</ph>"]
 _ODD_MARKUP += [b"<![CDATA[<raw> & text]]>", b"<!-- remark -->", b"<?pi x?>", b"&#1;", b"&#xFFFE;"]
 _ODD_MARKUP += [b"<bpt><sub>sub</sub></bpt>", b"]]>", b"\x01\x02", b"&amp;amp;", b"</seg><seg>"]
-_ODD_MARKUP += [
-    b'</tu><tuv xml:lang="de"><seg>stray</seg></tuv><tu>',
-    b"<tuv><seg>none</seg></tuv>",
-]
+_ODD_MARKUP += [b'</tu><tuv xml:lang="de"><seg>stray</seg></tuv><tu>']
+_ODD_MARKUP += [b"<tuv><seg>none</seg></tuv>"]
 _ODD_MARKUP += [b'<tuv xml:lang="de"><seg>again</seg></tuv>', b"<x:y/>", b"<hi><seg>a</seg></hi>"]
 
 

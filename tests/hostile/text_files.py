@@ -317,12 +317,8 @@ def _align(directory: Path) -> list[str]:
     names = {"source": "s.jsonl", "target": "t.jsonl"}
     argv = ["align", "--output", str(directory / "out.tsv"), "--debias", "0"]
     for side, name in names.items():
-        argv += [
-            f"--{side}",
-            str(directory / name),
-            f"--{side}-embeddings",
-            str(directory / "v.npy"),
-        ]
+        argv += [f"--{side}", str(directory / name)]
+        argv += [f"--{side}-embeddings", str(directory / "v.npy")]
     np.save(directory / "v.npy", np.eye(2 * NUM_ROWS, 8, dtype=np.float32))
     return argv
 
