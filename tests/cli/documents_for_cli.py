@@ -57,6 +57,11 @@ def side(code, rows=ROWS):
     return [row for row in rows if row["lang"] == code]
 
 
+def of(name, rows=ROWS):
+    """A field of the documents of each language."""
+    return [[row.get(name) for row in side(code, rows)] for code in FUNCTION_WORDS]
+
+
 def lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
@@ -99,7 +104,7 @@ def expected_pairs(encoder, rank=2, weighting="kde", rows=ROWS, **settings):
         vectors, offsets = sentence_vectors(encoder, code, rows)
         lawdr = Lawdr(rank=rank, weighting=weighting).fit(vectors)
         documents.append(lawdr.transform(vectors, offsets))
-    ids = [[row["id"] for row in side(code, rows)] for code in FUNCTION_WORDS]
+    ids = of("id", rows)
     pairs = align_documents(*documents, **settings)
     return [(score, ids[0][i], ids[1][j]) for score, i, j in pairs]
 

@@ -16,6 +16,7 @@ from tests.cli.documents_for_cli import (
     ROWS,
     expected_pairs,
     lines,
+    of,
     right,
     sentence_vectors,
     side,
@@ -45,11 +46,6 @@ def run(directory, *options, model="m", source="en.jsonl", target="de.jsonl", ou
 def read(path):
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     return [(float(score), source, target) for score, source, target in rows]
-
-
-def of(name, rows=ROWS):
-    """A field of the documents of each language."""
-    return [[row.get(name) for row in side(code, rows)] for code in FUNCTION_WORDS]
 
 
 def check_same(found, expected):

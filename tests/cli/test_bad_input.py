@@ -225,8 +225,14 @@ def test_an_existing_output_is_refused(fails, tmp_path):
 def trained(corpus, tmp_path_factory) -> Path:
     """A run whose last update was hopeless: its learning rate grows beyond all bounds."""
     workdir = tmp_path_factory.mktemp("trained") / "w"
-    assert main([*arguments("train", corpus, workdir, *_DIVERGING[:-1])]) == 0
+    assert main([*arguments("train", corpus, workdir, *_DIVERGING)]) == 0
     return workdir
+
+
+@pytest.fixture
+def copied(trained, tmp_path) -> Path:
+    """A copy of that run."""
+    return Path(shutil.copytree(trained, tmp_path / "w"))
 
 
 _DIVERGING = (
@@ -235,21 +241,20 @@ _DIVERGING = (
     "--config.schedule.warmup_steps=2",
     "--config.train.checkpoint_every_steps=1",
     "--config.train.total_steps=1",
-    "--config.train.total_steps=9",
 )
 
 
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_with_step_pair_and_last_good_checkpoint(
-    corpus, trained, fails, tmp_path
+    corpus, copied, fails
 ):
-    shutil.copytree(trained, tmp_path / "w")
-    line = fails(arguments("train", corpus, tmp_path / "w", *_DIVERGING), 1)
+    more = "--config.train.total_steps=9"
+    line = fails(arguments("train", corpus, copied, *_DIVERGING, more), 1)
     found = re.search(r"step (\d+): .*last good checkpoint: (\d+) in ", line)
     assert found, line
     assert int(found[2]) < int(found[1])
     assert re.search("on pair (de->en|en->de)", line)
-    kept = [p for p in (tmp_path / "w/checkpoints").iterdir() if p.name.isdigit()]
+    kept = [p for p in (copied / "checkpoints").iterdir() if p.name.isdigit()]
     assert max(int(path.name) for path in kept) == int(found[2])
     for path in kept:
         with ocp.StandardCheckpointer() as checkpointer:
@@ -270,47 +275,42 @@ def test_checkpoints_of_another_config_are_refused_and_nothing_is_lost(
     override, message, corpus, trained, fails
 ):
     before = {p: p.stat().st_mtime_ns for p in trained.rglob("*") if p.is_file()}
-    line = fails(arguments("train", corpus, trained, *_DIVERGING[:-1], override), 1)
+    line = fails(arguments("train", corpus, trained, *_DIVERGING, override), 1)
     assert message in line and "choose another --workdir" in line
     assert {p: p.stat().st_mtime_ns for p in trained.rglob("*") if p.is_file()} == before
 
 
 @pytest.mark.slow
-def test_checkpoints_of_other_text_are_refused(corpus, trained, fails, tmp_path):
-    shutil.copytree(trained, tmp_path / "w")
-    other = tmp_path / "other.tsv"
-    write_tsv(other, rows=200)
-    line = fails(arguments("train", f"tsv:{other}", tmp_path / "w", *_DIVERGING[:-1]), 1)
+def test_checkpoints_of_other_text_are_refused(copied, fails, tmp_path):
+    other = write_tsv(tmp_path / "other.tsv", rows=200)
+    words = arguments("train", f"tsv:{other}", copied, *_DIVERGING)
+    line = fails(words, 1)
     assert f"trained on other data: the text of tsv:{other} has changed" in line
     # Without the record of what they were prepared from, checkpoints tell by their fingerprints.
-    (tmp_path / "w/data/manifest.json").unlink()
-    line = fails(arguments("train", f"tsv:{other}", tmp_path / "w", *_DIVERGING[:-1]), 1)
+    (copied / "data/manifest.json").unlink()
+    line = fails(words, 1)
     assert "checkpoint 1 belongs to another run" in line and "fingerprint" in line
 
 
 @pytest.mark.slow
-def test_truncated_checkpoints_end_in_one_line_however_often_one_tries(
-    corpus, trained, fails, tmp_path
-):
-    shutil.copytree(trained, tmp_path / "w")
-    for path in (tmp_path / "w/checkpoints").rglob("*"):
+def test_truncated_checkpoints_end_in_one_line_however_often_one_tries(corpus, copied, fails):
+    for path in (copied / "checkpoints").rglob("*"):
         if path.is_file():
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     for _ in range(2):
-        line = fails(arguments("train", corpus, tmp_path / "w", *_DIVERGING[:-1]), 1)
+        line = fails(arguments("train", corpus, copied, *_DIVERGING), 1)
         assert "none of the checkpoints [1] is intact" in line
-    assert (tmp_path / "w/checkpoints/00000001").is_dir()
+    assert (copied / "checkpoints/00000001").is_dir()
 
 
 @pytest.mark.slow
-def test_a_damaged_token_shard_is_named(corpus, trained, fails, tmp_path):
-    shutil.copytree(trained, tmp_path / "w")
-    path = tmp_path / "w/data/de-en/00000/en.offsets.npy"
+def test_a_damaged_token_shard_is_named(corpus, copied, fails):
+    path = copied / "data/de-en/00000/en.offsets.npy"
     path.write_bytes(path.read_bytes()[:-100])
-    line = fails(arguments("train", corpus, tmp_path / "w", *_DIVERGING[:-1]), 1)
+    line = fails(arguments("train", corpus, copied, *_DIVERGING), 1)
     assert str(path) in line and "remove" in line
-    shutil.rmtree(tmp_path / "w/data/de-en")
-    assert main(arguments("train", corpus, tmp_path / "w", *_DIVERGING[:-1])) == 0
+    shutil.rmtree(copied / "data/de-en")
+    assert main(arguments("train", corpus, copied, *_DIVERGING)) == 0
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from tests.cli.documents_for_cli import (
     ROWS,
     expected_pairs,
     lines,
+    of,
     right,
     sentence_vectors,
-    side,
 )
 from xling_jax.align.urls import match_urls
 from xling_jax.cli.main import main
@@ -66,10 +66,8 @@ def test_evaluation_with_two_files_and_gold_pairs(files, encoder):
     written = json.loads((files / "results" / "results.json").read_text())
     (cell,) = written["matrices"]["gold"]["cells"].values()
     assert cell["en-de"]["num_gold"] == NUM_DOCUMENTS
-    rows = [side(code) for code in FUNCTION_WORDS]
-    sites = [[row["site"] for row in column] for column in rows]
-    accepted = match_urls(*([row.get("url") for row in column] for column in rows), "en", "de")
-    expected = expected_pairs(encoder, domains=sites, accepted=accepted)
+    accepted = match_urls(*of("url"), "en", "de")
+    expected = expected_pairs(encoder, domains=of("site"), accepted=accepted)
     assert cell["en-de"]["num_correct"] == right(expected)
 
 

@@ -56,9 +56,11 @@ def test_a_killed_run_blocks_nobody_for_any_time(holder, tmp_path, caplog):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
+# Locked for us as its lock does not reach here; locked by a machine; no locks at all.
+@pytest.fixture(params=[True, False, None])
+def elsewhere(request, tmp_path, monkeypatch):
     """The lock file of a run on another machine, with whatever the system says of its lock."""
+    monkeypatch.setattr(lock, "try_lock", lambda file: request.param)
     monkeypatch.setattr(lock, "HEARTBEAT_S", 0.2)
     monkeypatch.setattr(lock, "STALE_S", 0.8)
     text = {"host": "elsewhere", "pid": 7, "since": "noon", "command": "xling train"}
@@ -66,10 +68,7 @@ def elsewhere(tmp_path, monkeypatch):
     return tmp_path / LOCK_FILE
 
 
-# Locked for us as its lock does not reach here; locked by a machine; no locks at all.
-@pytest.mark.parametrize("locked", [True, False, None])
-def test_a_run_on_another_machine_counts_while_its_heart_beats(elsewhere, locked, monkeypatch):
-    monkeypatch.setattr(lock, "try_lock", lambda file: locked)
+def test_a_run_on_another_machine_counts_while_its_heart_beats(elsewhere):
     stopped = threading.Event()
     heart = threading.Thread(target=lock._beat, args=(elsewhere, stopped))
     heart.start()
@@ -80,11 +79,7 @@ def test_a_run_on_another_machine_counts_while_its_heart_beats(elsewhere, locked
     assert "elsewhere" in elsewhere.read_text()
 
 
-@pytest.mark.parametrize("locked", [True, False, None])
-def test_a_machine_that_is_gone_blocks_for_a_time_that_is_said(
-    elsewhere, locked, monkeypatch, caplog
-):
-    monkeypatch.setattr(lock, "try_lock", lambda file: locked)
+def test_a_machine_that_is_gone_blocks_for_a_time_that_is_said(elsewhere, caplog):
     started = time.monotonic()
     with caplog.at_level("INFO"), only_run(elsewhere.parent):
         assert 0.8 <= time.monotonic() - started < 5
