@@ -75,8 +75,8 @@ def document_encoder(
     """Returns a function from documents to embeddings [n, dim] float32, on top of one for texts.
 
     `encode` is called with each text of a block of documents once; for "sequence" it is returned
-    itself, and "packed" takes an encoder's vocabulary instead. ValueError if the mode or the
-    pooling, over the texts of a document, in each dimension, is unknown.
+    itself, and "packed" takes an encoder's vocabulary instead. ValueError if the mode, or the
+    pooling over the texts of a document, is unknown.
     """
     check_choice("mode", mode, [name for name in MODES if name != "packed"])
     check_choice("pooling", pooling, POOLINGS)

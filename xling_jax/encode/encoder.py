@@ -426,10 +426,8 @@ class Encoder:
             FileExistsError: if the directory exists, is not empty and `overwrite` is False.
         """
         spec = self._loaded("saved")
-        sizes, loaded = (
-            (self.max_length_tokens, self.dim),
-            (spec.max_length_tokens, spec.output_dim),
-        )
+        sizes = (self.max_length_tokens, self.dim)
+        is_whole = sizes == (spec.max_length_tokens, spec.output_dim)
         model_directory.save_model(
             path,
             family=spec.config["family"],
@@ -439,7 +437,7 @@ class Encoder:
             languages=spec.languages,
             max_length_tokens=self.max_length_tokens,
             training=spec.config.get("training", {}),
-            results=spec.config.get("results") if sizes == loaded else None,
+            results=spec.config.get("results") if is_whole else None,
             prompts=self.prompts,
             default_prompt=self.default_prompt,
             truncate_dim=None if self.dim == self._model_dim else self.dim,

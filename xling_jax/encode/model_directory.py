@@ -86,15 +86,12 @@ class ModelSpec:
         stored: nested dict of the NumPy arrays in the directory, checked against the encoder.
         vocab: the vocabulary, with the preprocessing used in training.
         max_length_tokens: longest input in tokens, special tokens included.
-        dim: size of the vectors that the encoder computes.
+        dim: size of the vectors that the encoder computes, of which `truncate_dim` are kept.
         encoder: the encoder in NumPy, with its options; None if only JAX can compute it.
-        languages: codes of the languages the encoder was trained on.
         fingerprint: hex digest over everything that determines a vector.
-        config: the whole `config.json`.
         calibration: what scores of mined pairs mean; None if it was not measured.
         prompts: texts that go before an input, by name, such as "query"; {} for most encoders.
         default_prompt: name of the prompt that inputs get unless another is chosen; None for none.
-        truncate_dim: dimensions to keep, at most `dim`; None for all.
     """
 
     stored: dict[str, Any]
@@ -199,14 +196,10 @@ def save_model(
     `vocab.size` rows. `params` is a nested dict of NumPy or JAX arrays, fully addressable.
     `training`, a JSON-compatible summary, and `results`, {`eval_name/metric`: number}, are for
     `config.json` and the model card. The others are those of `ModelSpec`. With `overwrite` a model
-    directory is replaced, others never.
+    directory is replaced, others never: FileExistsError, or ValueError if it is something else.
 
-    Returns:
-        The fingerprint: a hex digest over everything that determines a vector.
-
-    Raises:
-        ValueError: if parameters, prompts or width do not fit, or `directory` is something else.
-        FileExistsError: if `directory` exists, is not empty and `overwrite` is False.
+    Returns the fingerprint, a hex digest over everything that determines a vector. ValueError if
+    parameters, prompts or width do not fit.
     """
     from xling_jax.encode.model_card import model_card, with_scores_section
     from xling_jax.files.embeddings import write_tensors

@@ -41,20 +41,14 @@ def write_embeddings(
 ) -> int:
     """Writes embeddings chunk by chunk; the file appears whole or not at all.
 
-    What goes to stdout, "-", is first written to a temporary file: the header of an `.npy` holds
-    the number of rows, and a failure must emit nothing. Chunks are float arrays [any, dim], pulled
-    one at a time, converted to little-endian float32 or as the `quantizer` says; with that of int8
-    or packed bits, `PATH.json` is written too, and `path` must be an `.npy` file. The format
-    "laser" is the same numbers without a header. A file without rows needs `dim`.
+    Returns the number of rows. What goes to stdout, "-", is first written to a temporary file: the
+    header of an `.npy` holds that number, and a failure must emit nothing. Chunks are float arrays
+    [any, dim], pulled one at a time, converted to little-endian float32 or as the `quantizer` says;
+    with that of int8 or packed bits, `PATH.json` is written too, and `path` must be an `.npy` file.
+    The format "laser" is the same numbers without a header. A file without rows needs `dim`.
 
-    Returns:
-        The number of rows written.
-
-    Raises:
-        ValueError: if the format is unknown, a chunk is not [any, dim], `path` is not a regular
-            file, or `PATH.json` is to be written and is a directory.
-        FileExistsError: if `path` exists and `overwrite` is False.
-        OSError: naming `path`, if writing fails.
+    ValueError if the format is unknown, a chunk is not [any, dim], `path` is not a regular file, or
+    `PATH.json` is a directory; FileExistsError without `overwrite`; OSError names `path`.
     """
     check_choice("format", format, FORMATS)
     quantizer = quantizer or Quantizer("float32", dim)

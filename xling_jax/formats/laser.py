@@ -53,25 +53,14 @@ def convert_laser(
     max_length_tokens: int = 2048,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Writes a model directory whose vectors are those of LASER's own code.
+    """Writes a model directory with the vectors of LASER's own code; returns the record of it.
 
-    Args:
-        checkpoint: the `.pt` file.
-        directory: where to write; a model directory is replaced with `overwrite`.
-        vocabulary: its `.spm` or `.fcodes` file (with the `.fvocab` beside it); None looks beside
-            the checkpoint.
-        language: whose Moses rules are applied to all text; `el` also romanizes for an encoder with
-            fastBPE, as LASER does.
-        languages: codes of the training languages, for information.
-        max_length_tokens: longer texts are cut; LASER itself has no limit.
-        overwrite: see `directory`.
+    Without a `vocabulary`, its `.spm` or `.fcodes` file (with the `.fvocab` beside it) is looked
+    for beside the checkpoint. The Moses rules of `language` are applied to all text; `el` also
+    romanizes for an encoder with fastBPE, as LASER does. `languages` are for information. Texts are
+    cut at `max_length_tokens`; LASER itself has no limit.
 
-    Returns:
-        The record of the conversion.
-
-    Raises:
-        ImportError: without PyTorch.
-        ValueError: if files are broken or do not belong together.
+    ImportError without PyTorch; ValueError if files are broken or do not belong together.
     """
     checkpoint = Path(checkpoint)
     if checkpoint.is_dir():

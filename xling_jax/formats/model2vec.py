@@ -70,17 +70,12 @@ def convert_model2vec(
 ) -> dict[str, Any]:
     """Writes a model directory whose vectors are those of `model2vec.StaticModel`.
 
-    Tables of float16 and float64 become float32, those of int8 stay as they are; a quantized
-    vocabulary (`mapping`, `weights`) gets a row for each token again.
-
-    Args:
-        source: directory with `model.safetensors`, `tokenizer.json` and `config.json`, or a
-            `StaticEmbedding` of sentence-transformers, which model2vec reads as well.
-        directory: where to write.
-        languages: codes of the training languages, for information.
-        max_length_tokens: longer texts are cut, as with `max_length` of `StaticModel.encode`; None
-            is the model's own limit.
-        overwrite: replace a model directory that is there.
+    The source has `model.safetensors`, `tokenizer.json` and `config.json`, or is a
+    `StaticEmbedding` of sentence-transformers, which model2vec reads as well. Tables of float16 and
+    float64 become float32, those of int8 stay as they are; a quantized vocabulary (`mapping`,
+    `weights`) gets a row for each token again. Texts longer than `max_length_tokens`, by default
+    the model's own limit, are cut, as with `max_length` of `StaticModel.encode`. `languages` are
+    for information.
 
     Returns the record of the conversion. ValueError if files are broken or do not belong together;
     ImportError without `tokenizers`.
@@ -133,9 +128,9 @@ def convert_static_embedding(
 ) -> dict[str, Any]:
     """Writes a model directory whose vectors are those of a `StaticEmbedding`.
 
-    Args, Returns and Raises as `convert_model2vec`; a directory of model2vec has a `modules.json`
-    too, and becomes what sentence-transformers makes of it. The limit is that of the tokenizer,
-    mostly none. Modules that cannot follow are a ValueError.
+    Otherwise as `convert_model2vec`; a directory of model2vec has a `modules.json` too, and becomes
+    what sentence-transformers makes of it. The limit is that of the tokenizer, mostly none. Modules
+    that cannot follow are a ValueError.
     """
     source = Path(source)
     modules: list[Module] = list_modules(source) or []

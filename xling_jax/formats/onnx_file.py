@@ -79,13 +79,9 @@ def export_onnx(
     weights have 8 bits: those of static encoders with a factor for each row; of others with one for
     each column, and with activations quantized as they come (onnxruntime's dynamic quantization).
 
-    Returns:
-        Facts: `size_mb`, and `largest_difference`, or with quantization `mean_cosine`, from the
-        encoder's vectors of random tokens.
-
-    Raises:
-        ImportError: without onnx, onnxruntime or jax2onnx.
-        ValueError: if the model is broken, exceeds 2 GB, or its graph computes something else.
+    Returns `size_mb`, and `largest_difference`, or with quantization `mean_cosine`, from the
+    encoder's vectors of random tokens. ImportError without onnx, onnxruntime or jax2onnx;
+    ValueError if the model exceeds 2 GB, or its graph computes something else.
     """
     if quantize is not None:
         check_choice("quantize", quantize, QUANTIZATIONS)

@@ -150,12 +150,9 @@ _OF_LAYER += ("attention_dropout", "attention_output_dropout", "dropout_generato
 class BertEncoder(nn.Module, BertOptions):
     """Tokens to sentence vectors: layers, pooling, dense layers, normalization.
 
-    Attributes (see also `BertOptions`):
-        dropout, attention_dropout, attention_output_dropout: see `BertLayer`; `dropout` also acts
-            on the normalized embeddings. In DistilBERT the last one is 0, in the others `dropout`.
-        remat: recompute layers in the backward pass to save memory.
-        dropout_generator: see `layers.Dropout`.
-        dtype: of the layers; parameters, pooling, head and the result are float32.
+    For the rates of dropout see `BertLayer`; `dropout` also acts on the normalized embeddings. In
+    DistilBERT `attention_output_dropout` is 0, in the others `dropout`. `remat` recomputes layers
+    in the backward pass to save memory. Parameters, pooling, head and the result are float32.
     """
 
     dropout: float = 0.1

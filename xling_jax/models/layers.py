@@ -322,17 +322,11 @@ class TransformerLayer(nn.Module):
     and the layer norm before them never get a gradient; `published_parameters` creates them all the
     same, for counting and for loading published checkpoints.
 
-    Attributes:
-        width, heads, ffn_width: sizes.
+    Attributes (see also `Attention` and `FeedForward`):
         dropout, attention_dropout, activation_dropout: on the output of each block, the attention
-            probabilities, and the inner layer of the feed-forward block.
-        activation: see `FeedForward`.
-        norm: `pre` or `post`.
-        epsilon: of the layer norms.
+        probabilities, and the inner layer of the feed-forward block.
         first_only: compute position 0 only (keys and values still come from all positions). Exact,
             and all that the last layer of a first-token encoder needs.
-        generator, kernel_init, dtype, output_init: as in `Attention`, for both blocks.
-        published_parameters: of the memory, see above.
     """
 
     width: int
@@ -441,7 +435,7 @@ class SentenceDecoder(nn.Module):
     Called with
 
         sentence: [batch, sentence_width] float32
-        language: [batch] int32, target language
+        language: [batch] int32, target language, below `num_languages`
         previous: [batch, length] int32, the targets shifted by one
         table: [rows, width of a token vector], of the encoder if embeddings are shared
         deterministic: False enables dropout
@@ -449,15 +443,8 @@ class SentenceDecoder(nn.Module):
     it returns `hidden` [batch, length, output width] in dtype, `output_table` [rows, output width]
     and `output_bias` [rows] float32, or None: logits are hidden · output_tableᵀ + output_bias.
 
-    Attributes:
-        vocab_size, vocab_multiple, pad_id, dropout_generator, dtype: as in `TokenEncoder`.
-        num_languages: rows of the language table.
-        sentence_width: of the sentence vector.
-        width: of the hidden state.
-        dropout: dropout rate.
-        language_width: of a language vector.
-        share_embeddings: use the encoder's token table.
-        published_parameters: create redundant parameters of the published models, too.
+    `width` is that of the hidden state, `language_width` that of a language vector;
+    `published_parameters` creates redundant parameters of the published models, too.
     """
 
     vocab_size: int

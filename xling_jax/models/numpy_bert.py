@@ -40,11 +40,7 @@ class PublishedOptions:
     """Options that published transformers share; `__post_init__` checks them.
 
     Attributes:
-        vocab_size: rows of the token table.
-        width: of the states.
         layers: depth; with `layers=0` the embeddings are pooled.
-        heads: attention heads.
-        ffn_width: of the inner layer of a feed-forward block.
         activation: of the layers, a key of `ACTIVATIONS`.
         max_length_tokens: longest input; longer input is an error.
         pooling: `first`, `mean`, `max` or `last`.
@@ -52,7 +48,6 @@ class PublishedOptions:
         projections: dense layers on the pooled vector, each (width, activation, use_bias), or
             norms, with `LAYER_NORM` in place of the activation.
         normalize: whether vectors are scaled to length 1.
-        pad_id: id of padding.
     """
 
     vocab_size: int

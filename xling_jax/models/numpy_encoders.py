@@ -44,13 +44,9 @@ Shapes = dict[str, tuple[int, ...]]
 class TokenOptions:
     """Options that the encoders with a token table share; `__post_init__` checks them.
 
-    Attributes:
-        vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
-        width: of a layer's output.
-        layers: depth.
-        pooling: see `layers.SentencePooling`, with `attention_hops` and `attention_width` for
-            `self_attention`.
-        pad_id: id of padding.
+    Token ids are below `vocab_size`; the table is padded to a multiple of `vocab_multiple`. For the
+    pooling, and `attention_hops` and `attention_width` of `self_attention`, see
+    `layers.SentencePooling`; `width` is that of a layer's output.
     """
 
     vocab_size: int

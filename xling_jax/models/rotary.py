@@ -30,22 +30,15 @@ ROPE_SCALINGS = {"linear": 1, "llama3": 4, "yarn": 5}
 def rope_frequencies(rope: Sequence[Any], head_width: int) -> tuple[np.ndarray, float]:
     """Angles of a rotation per position, ω_i = θ^(−2i / d), i < d / 2, and a factor of the result.
 
-    Equation 15 of Su et al. (2021). Scaled, ω_i ← m_i ω_i + (1 − m_i) ω_i / s: `linear` has m = 0
-    (Chen et al. 2023); for `yarn`, m falls from 1 to 0 between the i that turn β_fast and β_slow
-    times in the original length, and rotated vectors are multiplied by a factor (Peng et al. 2023,
-    section 3.2); for `llama3`, m rises with the number of turns in the original length, from 0 at
-    `low` to 1 at `high`.
+    Equation 15 of Su et al. (2021), d = `head_width`. Scaled, ω_i ← m_i ω_i + (1 − m_i) ω_i / s:
+    `linear` has m = 0 (Chen et al. 2023); for `yarn`, m falls from 1 to 0 between the i that turn
+    β_fast and β_slow times in the original length, and rotated vectors are multiplied by a factor
+    (Peng et al. 2023, section 3.2); for `llama3`, m rises with the number of turns in the original
+    length, from 0 at `low` to 1 at `high`.
 
-    Args:
-        rope: (θ,), (θ, "linear", s), (θ, "yarn", s, β_fast, β_slow, original length, factor) or
-            (θ, "llama3", s, low, high, original length).
-        head_width: d, even.
-
-    Returns:
-        [head_width / 2] float32, and the factor, 1 except for yarn.
-
-    Raises:
-        ValueError: for another `rope`.
+    A `rope` is (θ,), (θ, "linear", s), (θ, "yarn", s, β_fast, β_slow, original length, factor) or
+    (θ, "llama3", s, low, high, original length); others are a ValueError. Returns [d / 2] float32,
+    and the factor, 1 except for yarn.
     """
     theta, kind, *parameters = *rope, *([None] if len(rope) == 1 else [])
     # The exponents of the original are float32, and so are its frequencies.

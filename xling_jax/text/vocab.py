@@ -201,10 +201,8 @@ def train_vocab(
     `unk_id`, and punctuation belongs to the word that it touches: "dog" and "dog." are different
     words. Text in a script without spaces is almost all unknown.
 
-    Raises:
-        ValueError: for an unknown layout or model type, no text, or a size that the text cannot
-            fill or that is below its number of characters.
-        OSError: if `path` cannot be written.
+    ValueError for an unknown layout or model type, no text, or a size that the text cannot fill or
+    that is below its number of characters; OSError if `path` cannot be written.
     """
     check_choice("vocab.model_type", model_type, MODEL_TYPES)
     # SentencePiece turns an exception in its input into a RuntimeError with a C++ file name.

@@ -37,15 +37,13 @@ VOCABULARIES = Registry(
 class Vocabulary(abc.ABC):
     """Splits text into tokens as an encoder was trained with, preprocessing included.
 
-    Special tokens have ids here; the encoder adds them to a sentence.
+    Special tokens have ids here, None if there are none; the encoder adds them to a sentence.
 
     Attributes:
         FILES: names of the files that it may consist of.
-        TEXT: dataclass of its options.
-        text: its options, what is done with text before it is split.
+        TEXT: dataclass of its options, what is done with text before it is split.
         files: content of its files by name; equal files and options give equal ids.
         size: number of ids, special tokens included.
-        bos_id, eos_id, pad_id, unk_id, mask_id: ids of special tokens, None if there are none.
         lowercase: whether text is lower-cased; None if the tokenizer decides.
         truncation_side: where texts are cut that are too long, `right` or `left`.
     """
