@@ -195,11 +195,11 @@ def save_model(
     Without `vocab_size` among `encoder_args`, which are JSON values, the table has exactly
     `vocab.size` rows. `params` is a nested dict of NumPy or JAX arrays, fully addressable.
     `training`, a JSON-compatible summary, and `results`, {`eval_name/metric`: number}, are for
-    `config.json` and the model card. The others are those of `ModelSpec`. With `overwrite` a model
-    directory is replaced, others never: FileExistsError, or ValueError if it is something else.
+    `config.json` and the model card. The others are those of `ModelSpec`.
 
     Returns the fingerprint, a hex digest over everything that determines a vector. ValueError if
-    parameters, prompts or width do not fit.
+    parameters, prompts or width do not fit, or `directory` is something else than a model
+    directory; FileExistsError if it is one, unless `overwrite` replaces it.
     """
     from xling_jax.encode.model_card import model_card, with_scores_section
     from xling_jax.files.embeddings import write_tensors

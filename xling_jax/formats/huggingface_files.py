@@ -300,7 +300,7 @@ class Adapter(NamedTuple):
     scale: float
 
     def apply(self, tensors: Tensors) -> None:
-        """Adds the products to matrices of the base, when these are read; ValueError without."""
+        """Adds the products to matrices of the base as they are read; ValueError without these."""
         added = {}
         for name, factors in self.factors.items():
             names = (name, *(name.removeprefix(prefix) for prefix in _MODEL_PREFIXES))

@@ -8,11 +8,6 @@ model2vec drops unknown tokens and cuts texts at its limit, first by characters;
 in sentence-transformers counts unknown tokens and is cut where its tokenizer says. Our encoders
 have a vector for unknown tokens. So an exported SentencePiece vocabulary has a token of its own for
 them, and none of its texts has an unknown one.
-
-    model.safetensors    `embeddings`, with `weights` for rows that have any
-    tokenizer.json       splits text as the vocabulary does
-    config.json          longest input and normalization
-    modules.json         a StaticEmbedding, for sentence-transformers
 """
 
 import json

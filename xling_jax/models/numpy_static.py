@@ -48,11 +48,9 @@ class StaticOptions:
 
     Attributes:
         vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
-        width: of the vectors.
         features: what has vectors besides single tokens: `pairs` of neighbors, `skips` (pairs with
             one token between them), `triples` of neighbors.
         feature_rows: how many of all features have a row, the most frequent ones.
-        pad_id: id of padding.
         normalize: whether vectors are scaled to length 1.
         feature_width: dimensions of the vectors of features, which add to the first ones of a
             sentence; 0 for all.

@@ -66,12 +66,8 @@ def split_sentences(text: str, *, splitter: str = "rule", language: str | None =
         language: ISO 639-1 code, subtags ignored; required by "sentencex", which falls back to
             related languages and finally to English.
 
-    Returns:
-        The sentences without surrounding white space, none empty; none for blank text. Together
-        they are the text, except for white space.
-
-    Raises:
-        ValueError: if the splitter is unknown, not installed or has no language.
+    Returns the sentences without surrounding white space, none empty; together they are the text,
+    except for white space. ValueError if the splitter is unknown, not installed or has no language.
     """
     check_splitter(splitter)
     if splitter == "laser":

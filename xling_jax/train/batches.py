@@ -142,19 +142,11 @@ class DataOptions:
 class TranslationBatches:
     """Micro-batches of parallel sentences as padded arrays; `plan` says which rows form number n.
 
-    Args:
-        directory: the prepared corpus' token shards, `W/data`.
-        data: which pairs, and how they become batches.
-        languages: of the config; a language's id is its position.
-        prefix: ids before every sentence (`<s>` for T-LASER).
-        suffix: ids after it (`</s>`).
-        pad_id: id of padding.
-        vocab_size: ids of the shards must be below it; None checks none.
-        seed: of the plan.
-        process_index: which slice of each batch's rows to read.
-        process_count: number of slices; ValueError unless it divides every batch size.
-        teachers: `source_teacher`, `target_teacher`: which vectors of a teacher to read.
-        width: size of these.
+    Token shards are in `directory`, `W/data`; their ids must be below `vocab_size`, if it is given.
+    The ids `prefix` and `suffix` are put around every sentence (`<s>` and `</s>` for T-LASER); a
+    language's id is its position in `languages`. This process reads its slice of each batch's rows,
+    and of `teachers` (`source_teacher`, `target_teacher`) vectors of size `width`. ValueError if
+    `process_count` does not divide every batch size, or vectors are missing.
     """
 
     def __init__(

@@ -150,9 +150,7 @@ def make_optimizer(
         **arguments: of the optimizer (b1, b2, eps, weight_decay, …). A `weight_decay` of 0 is
             accepted by all, so that a command line can replace an optimizer that decays.
 
-    Raises:
-        ValueError: for an unknown name or argument, a negative number, or a decay rate (b1, b2, …)
-            of 1 or more.
+    ValueError for an unknown name or argument, a negative number, or a decay rate of 1 or more.
     """
     function = find_optimizer(name)
     numbers = {"clip_global_norm": clip_global_norm, "l2_penalty": l2_penalty, **arguments}
