@@ -187,7 +187,7 @@ def _check_type(annotation: Any, value: Any, where: str) -> None:
 
 
 def _fits(annotation: Any, value: Any) -> bool:
-    """Returns whether a value is of a type; of a union only plain types count, see `_PLAIN`."""
+    """Returns whether a value is of a type; of a union only plain ones count, not None alone."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (tuple, Sequence) and inner[1:] in ((), (...,)):
         return isinstance(value, (tuple, list)) and all(_fits(inner[0], item) for item in value)
@@ -195,7 +195,7 @@ def _fits(annotation: Any, value: Any) -> bool:
         return isinstance(value, Mapping) and all(_fits(inner[1], v) for v in value.values())
     if origin in (typing.Union, types.UnionType) and Any not in inner:
         plain = [one for one in inner if _name(one) in _PLAIN]
-        return any(_fits(one, value) for one in plain) or not plain
+        return any(_fits(one, value) for one in plain) or {*plain} <= {type(None)}
     wanted = _PLAIN.get(_name(annotation))
     is_bool = isinstance(value, bool)
     return not wanted or (isinstance(value, wanted) and (wanted is bool or not is_bool))
