@@ -60,7 +60,7 @@ def assert_same(function, plain, arguments, gradient):
 
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "causal"),
-    [(1, 24, False), (17, 17, True), (40, 64, False)],
+    [(1, 24, False), (17, 17, True), (40, 64, False), (20, 20, "one mask for all")],
 )
 @pytest.mark.parametrize("head_width", [16, 32, 64, 128] if GPU else [16])
 def test_attention(num_queries, num_keys, causal, head_width):
@@ -72,24 +72,13 @@ def test_attention(num_queries, num_keys, causal, head_width):
     lengths = np.array([num_keys, 0, num_keys // 2, 1, num_keys - 1, 2])
     mask = (np.arange(num_keys) < lengths[:, None])[:, None]
     if causal:
+        mask = mask[: 1 if causal == "one mask for all" else 6]
         mask = mask & np.tril(np.ones((num_queries, num_keys), bool))
     if not kernels.fits_attention(query, key, heads):
         pytest.skip("not of this size")
     assert_same(
         lambda *arrays: kernels.attention(*arrays, jnp.asarray(mask), heads),
         lambda *arrays: plain_attention(*arrays, mask, heads),
-        (query, key, value),
-        gradient,
-    )
-
-
-def test_attention_with_one_mask_for_all():
-    rng = np.random.default_rng(0)
-    query, key, value, gradient = (normal(rng, 3, 20, 32) for _ in range(4))
-    mask = jnp.tril(jnp.ones((1, 20, 20), bool))
-    assert_same(
-        lambda *arrays: kernels.attention(*arrays, mask, 1),
-        lambda *arrays: plain_attention(*arrays, mask, 1),
         (query, key, value),
         gradient,
     )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from xling_jax.encode import documents as documents_lib
+from xling_jax.encode import jax_backend
 from xling_jax.encode.documents import (
     MODES,
     POOLINGS,
@@ -16,6 +17,7 @@ from xling_jax.encode.documents import (
     pool_stream,
     word_windows,
 )
+from xling_jax.encode.encoder import l2_normalize
 from xling_jax.text.splitting import document_sentences
 
 
@@ -140,8 +142,9 @@ def test_packed_inputs_fill_the_encoder_and_are_not_cut(encoder, sentences):
         assert " ".join(texts) == " ".join(document)
 
 
-def test_document_vectors_of_each_mode(encoder):
-    documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", ["da"] * 60]
+def test_document_vectors_of_each_mode(encoder, monkeypatch):
+    monkeypatch.setattr(jax_backend, "_CPU_WINDOW_SENTENCES", 4)
+    documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", [], ["da"] * 60]
     for mode in MODES[::-1]:
         texts = list(encoder.document_inputs(documents, mode))
         for pooling in POOLINGS:
@@ -151,6 +154,10 @@ def test_document_vectors_of_each_mode(encoder):
     rows, texts = encoder.encode_documents(documents, mode="sequence"), [[documents[0]]]
     assert texts[0] == ["La mo. Ti ren! Su?"]
     np.testing.assert_allclose(rows[0], encoder.encode([documents[0]])[0], atol=1e-5)
+    unit = encoder.encode_documents(documents, mode="sequence", normalize=True)
+    np.testing.assert_allclose(unit, l2_normalize(rows), atol=1e-6)
+    with pytest.raises(ValueError, match="must be a list"):
+        encoder.encode_documents("one document")
     with pytest.raises(ValueError, match="mode='mean' must be one of"):
         encoder.encode_documents(documents, mode="mean")
     with pytest.raises(ValueError, match="pooling='sum' must be one of mean, max"):

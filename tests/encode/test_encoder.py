@@ -4,7 +4,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import types
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import xling_jax
+from tests.train.processes import wait_for
 from xling_jax.encode import jax_backend
 from xling_jax.encode.encoder import Encoder, l2_normalize
 from xling_jax.encode.jax_backend import JaxBackend
@@ -156,9 +156,7 @@ def test_after_a_sentence_alone_others_find_their_programs(make_encoder, sentenc
     own.encode(sentences[:3])
     assert programs.apply._cache_size() == 1
     own.encode("la")
-    deadline = time.monotonic() + 60
-    while programs.apply._cache_size() < 4 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert wait_for(lambda: programs.apply._cache_size() >= 4)
     for sentence in sentences:  # of 16, 32 and 40 tokens
         own.encode(sentence)
     assert programs.apply._cache_size() == 4
@@ -179,10 +177,7 @@ def test_a_sentence_alone_waits_for_one_program_only(make_encoder, sentences, mo
     assert [shape for shape in programs._work if shape[0] == 1] == [(1, 40), (1, 16)]
     assert not programs.is_ready((1, 16))
     may_go_on.set()
-    deadline = time.monotonic() + 60
-    while not programs.is_ready((1, 32)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert programs.is_ready((1, 16)) and programs.is_ready((1, 32))
+    assert wait_for(lambda: programs.is_ready((1, 16)) and programs.is_ready((1, 32)))
     np.testing.assert_allclose(own.encode(sentences[0]), expected[0], atol=1e-6)
 
 
@@ -274,19 +269,6 @@ def test_wrong_input_is_named(encoder, make_encoder):
 def test_without_specials_blank_text_is_all_padding(make_encoder):
     bare = make_encoder(specials=((), ()))
     np.testing.assert_array_equal(bare.encode(["", "la"])[0], 0)
-
-
-def test_document_is_the_mean_of_its_sentences(encoder, monkeypatch):
-    documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", [], "kel", ["da"] * 20]
-    monkeypatch.setattr(jax_backend, "_CPU_WINDOW_SENTENCES", 4)
-    rows = encoder.encode_documents(documents)
-    expected = [["La mo.", "Ti ren!", "Su?"], ["la mo", "ti"], [""], [""], ["kel"], ["da"]]
-    for row, sentences in zip(rows, expected):
-        np.testing.assert_allclose(row, encoder.encode(sentences).mean(axis=0), atol=1e-5)
-    unit = encoder.encode_documents(documents, normalize=True)
-    np.testing.assert_allclose(unit, l2_normalize(rows), atol=1e-6)
-    with pytest.raises(ValueError, match="must be a list"):
-        encoder.encode_documents("one document")
 
 
 def test_load_takes_a_model_directory_or_a_workdir(model_directory, sentences):

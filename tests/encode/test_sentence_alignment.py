@@ -44,12 +44,6 @@ def test_many_documents_are_aligned_as_one_by_one(monkeypatch, mini):
     assert alone[3] == found[3]
 
 
-def test_windows_end_with_enough_sentences_of_the_longer_side(monkeypatch):
-    monkeypatch.setattr(sentence_alignment, "_WINDOW", 4)
-    pairs = [(["a"] * 2, ["b"]), (["a"], ["b"] * 2)] * 3
-    assert list(map(len, sentence_alignment._windows(pairs))) == [2, 2, 2]
-
-
 def test_costs_may_be_normalized_by_the_single_sentences_of_a_window():
     class Others(SentenceAligner):
         def align(self, source, target, others=None):
@@ -103,6 +97,9 @@ def test_wrong_arguments(mini, source, target, options, message):
 @pytest.mark.parametrize(
     ("count", "sizes"), [(0, []), (3, [3]), (2000, [2000]), (4001, [2000, 2001])]
 )
-def test_the_last_documents_have_others_to_be_compared_with(count, sizes):
-    pairs = ([["one"], ["ein"]] for _ in range(count))
-    assert [len(window) for window in sentence_alignment._windows(pairs)] == sizes
+def test_the_last_documents_have_others_to_be_compared_with(count, sizes, monkeypatch):
+    windows = lambda pairs: [len(window) for window in sentence_alignment._windows(pairs)]
+    assert windows([["one"], ["ein"]] for _ in range(count)) == sizes
+    # Windows end with enough sentences of the longer side.
+    monkeypatch.setattr(sentence_alignment, "_WINDOW", 4)
+    assert windows([(["a"] * 2, ["b"]), (["a"], ["b"] * 2)] * 3) == [2, 2, 2]

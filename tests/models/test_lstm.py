@@ -2,11 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
 
 from tests.models import laser_reference as reference
 from tests.models.tlaser_reference import as_float64, random_params
-from xling_jax.models.lstm import LstmLayer, project, recurrence
+from xling_jax.models.lstm import LstmLayer, recurrence
 
 LENGTH, BATCH, IN, WIDTH = 6, 5, 7, 4
 LENGTHS = np.array([3, 6, 1, 0, 5])
@@ -66,33 +65,6 @@ def test_recurrence_and_its_gradient_are_those_of_a_plain_scan(directions, feedi
     found, expected = jax.jit(run)(operands(directions, feeding))
     close = lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-5)
     jax.tree.map(close, found, expected)
-
-
-@pytest.mark.parametrize("feeding", [False, True])
-def test_gradient_of_the_recurrence_is_its_slope(feeding):
-    projected, constant, mask, kernel, feed_kernel, feed_mask, hidden, cell = operands(1, feeding)
-    kernels = (kernel, feed_kernel) if feeding else (kernel,)
-
-    @jax.jit
-    def states(projected, constant, hidden, cell, kernel, feed_kernel=None):
-        return recurrence(
-            (projected,), constant, mask, kernel, feed_kernel, feed_mask, hidden, cell
-        )
-
-    arguments = (projected[0], constant, hidden, cell, *kernels)
-    check_grads(states, arguments, 1, ["rev"], atol=2e-2, rtol=2e-2)
-
-
-@pytest.mark.parametrize("shape", [(LENGTH, BATCH), (BATCH,)])
-def test_a_projection_is_a_matrix_product_in_its_gradient_too(shape):
-    random = np.random.default_rng(0)
-    inputs, kernel = random.normal(size=(*shape, IN)), random.normal(size=(IN, 3))
-
-    def gradients(function):
-        return jax.grad(lambda *operands: (function(*operands) ** 2).sum(), (0, 1))(inputs, kernel)
-
-    found, expected = jax.jit(lambda: (gradients(project), gradients(jnp.matmul)))()
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), found, expected)
 
 
 def layer_and_params(width=WIDTH, **options):

@@ -95,42 +95,29 @@ def test_a_weight_decay_of_zero_fits_an_optimizer_without():
     np.testing.assert_allclose(updates["w"], -0.5, rtol=1e-6)
 
 
+PIECEWISE = {"init_value": 1.0, "boundaries_and_scales": {"3": 0.1}}
+
+
 @pytest.mark.parametrize(
-    "call, message",
+    "name, arguments, message",
     [
-        (lambda: make_schedule("warmup"), "schedule.name='warmup'"),
-        (lambda: make_schedule("constant_schedule", rate=1), "schedule.rate is not an option"),
-        (lambda: make_schedule("constant_schedule"), "schedule.value is missing"),
-        (
-            lambda: make_schedule("warmup_inverse_sqrt_schedule", peak_value=1, warmup_steps=0),
-            "schedule.warmup_steps=0",
-        ),
-        (lambda: make_schedule("_schedule"), "schedule.name='_schedule'"),
-        (
-            lambda: make_schedule(
-                "piecewise_constant_schedule", init_value=1.0, boundaries_and_scales={"3": 0.1}
-            ),
-            "schedule.name='piecewise_constant_schedule' cannot have",
-        ),
-        (
-            lambda: make_optimizer("rprop", schedule=make_schedule("constant_schedule", value=1.0)),
-            "optimizer.name='rprop' does not work with",
-        ),
-        (lambda: make_optimizer("adamm", schedule=None), "optimizer.name='adamm'"),
-        (lambda: make_optimizer("tree", schedule=None), "optimizer.name='tree'"),
-        (
-            lambda: make_optimizer("adam", schedule=None, weight_decay=1),
-            "optimizer.weight_decay is not an option of adam",
-        ),
-        (
-            lambda: make_optimizer("adam", schedule=None, momentum=0),
-            "optimizer.momentum is not an option of adam",
-        ),
+        ("warmup", {}, "schedule.name='warmup'"),
+        ("constant_schedule", {"rate": 1}, "schedule.rate is not an option"),
+        ("constant_schedule", {}, "schedule.value is missing"),
+        ("warmup_inverse_sqrt_schedule", {"peak_value": 1, "warmup_steps": 0})
+        + ("schedule.warmup_steps=0",),
+        ("_schedule", {}, "schedule.name='_schedule'"),
+        ("piecewise_constant_schedule", PIECEWISE, "name='piecewise_constant_schedule' cannot"),
+        ("rprop", {"schedule": lambda step: 1.0}, "optimizer.name='rprop' does not work with"),
+        ("adamm", {"schedule": None}, "optimizer.name='adamm'"),
+        ("tree", {"schedule": None}, "optimizer.name='tree'"),
+        ("adam", {"schedule": None, "weight_decay": 1}, "weight_decay is not an option of adam"),
+        ("adam", {"schedule": None, "momentum": 0}, "momentum is not an option of adam"),
     ],
 )
-def test_unknown_names_and_arguments_are_refused(call, message):
+def test_unknown_names_and_arguments_are_refused(name, arguments, message):
     with pytest.raises(ValueError, match=message):
-        call()
+        (make_optimizer if "schedule" in arguments else make_schedule)(name, **arguments)
 
 
 def test_the_lightweight_schedule_warms_up_holds_and_drops():
