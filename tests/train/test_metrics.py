@@ -67,10 +67,40 @@ def test_every_line_is_on_disk_when_written(tmp_path):
     assert json.loads(line) == {"step": 1, "train/loss": 1.5}
 
 
+@pytest.mark.parametrize("lost", ["file", "end", "middle", "first byte"])
+def test_what_is_lost_is_said_and_restored_from_the_checkpoints(tmp_path, lost, caplog):
+    dev = {step: {"dev/accuracy": step / 7} for step in (2, 4)}
+    losses = {step: {"train/loss": step / 3} for step in range(1, 7)}
+    write(
+        tmp_path,
+        0,
+        *(x for step in losses for x in [(step, losses[step]), (step, dev.get(step))] if x[1]),
+    )
+    whole, path = read_metrics(tmp_path), tmp_path / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    broken = {
+        "file": "",
+        "end": "".join(lines[:4]) + lines[4][:9],
+        "middle": "".join(lines[:2] + lines[3:]),
+        "first byte": "".join(lines[:2]) + "y" + lines[2][1:] + "".join(lines[3:]),
+    }[lost]
+    path.write_text(broken)
+    resumed = MetricsWriter(tmp_path, 4, expected=6, evaluations=dev)
+    resumed.close()
+    (message,) = caplog.messages
+    assert f"{path}: " in message and "of 6 lines up to step 4 are lost" in message
+    found = read_metrics(tmp_path)
+    assert [record for record in found if "train/loss" not in record] == [whole[2], whole[5]]
+    assert found == sorted(found, key=whole.index) and resumed.num_records == len(found)
+    caplog.clear()
+    MetricsWriter(tmp_path, 4, expected=resumed.num_records, evaluations=dev).close()
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize("damaged", ['{"step": 1, "tr\n', '{"step": null}\n', '{"a": 1}\n'])
 def test_a_damaged_line_is_named(tmp_path, damaged):
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{damaged}{{"step": 2}}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:2: "):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl:2: .*remove the line"):
         MetricsWriter(tmp_path, 2)
 
 

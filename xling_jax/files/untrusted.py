@@ -18,8 +18,10 @@ def one_line(error: BaseException, most: int | None = None) -> str:
     return " ".join(str(text).split())[:most]
 
 
-def parse_json(text: str | bytes, where: str, *, allow_surrogates: bool = False) -> Any:
-    r"""Returns the value of a JSON text, which errors call `where`.
+def parse_json(
+    text: str | bytes, where: str, *, allow_surrogates: bool = False, way_out: str = ""
+) -> Any:
+    r"""Returns the value of a JSON text, which errors call `where`; they end with `way_out`.
 
     `allow_surrogates` accepts strings with lone surrogates (`"\ud800"`). They cannot be encoded in
     UTF-8, so only what cleans its strings before they are used may ask for them. ValueError if it
@@ -31,7 +33,8 @@ def parse_json(text: str | bytes, where: str, *, allow_surrogates: bool = False)
             _refuse_surrogates(text, value)
         return value
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not valid JSON: {error}") from error
+        then = f"; {way_out}" if way_out else ""
+        raise ValueError(f"{where}: not valid JSON: {error}{then}") from error
 
 
 def _refuse_surrogates(text: str | bytes, value: Any) -> None:

@@ -25,12 +25,11 @@ from xling_jax.files.cache import cache_is_chosen, keeps_collectives
 from xling_jax.files.hashes import hash_file
 from xling_jax.files.leaving import dying_of_sigterm, noting_signals
 from xling_jax.files.progress import Progress
-from xling_jax.files.untrusted import parse_json
 from xling_jax.options import wrong_use
 from xling_jax.runs.beginning import Beginning
 from xling_jax.runs.export import export_encoder, make_encoder
 from xling_jax.runs.prepare import check_teacher, prepare_workdir
-from xling_jax.runs.workdir import Processes, Workdir, run_vocab
+from xling_jax.runs.workdir import Processes, Workdir, parse_config, run_vocab
 
 if TYPE_CHECKING:
     from xling_jax.eval.during_training import Measure
@@ -200,9 +199,11 @@ def continued(experiment: Experiment, workdir: Workdir) -> Experiment:
     if content is None or not workdir.has_checkpoints():
         return experiment
     path = f"{workdir.name.rstrip('/')}/config.json"
-    saved = parse_json(content, path)
+    saved = parse_config(content, path)
     if not isinstance(saved, dict) or not isinstance(saved.get("vocab"), dict):
-        raise ValueError(f"{path}: is not the config of a run; restore it, or remove the workdir")
+        raise ValueError(
+            f"{path}: is not the config of a run; restore it, or remove it and start again"
+        )
     if not experiment.data.bucket_lengths:
         experiment = experiment.with_bucket_lengths(saved["data"].get("bucket_lengths", ()))
     found = config_difference(saved, experiment.config)

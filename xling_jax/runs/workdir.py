@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import shutil
@@ -51,8 +50,14 @@ def open_run(workdir: str | os.PathLike[str]) -> tuple[Experiment, Vocabulary]:
     from xling_jax.train.experiment import Experiment
 
     path = Path(workdir) / "config.json"
-    experiment = Experiment.recorded(parse_json(path.read_bytes(), str(path)))
+    experiment = Experiment.recorded(parse_config(path.read_bytes(), str(path)))
     return experiment, run_vocab(workdir, experiment)
+
+
+def parse_config(content: bytes, path: str) -> Any:
+    """The value of a run's `config.json`; ValueError if it is damaged."""
+    way_out = "restore it, or remove it and start the run's `xling train` again, which writes it"
+    return parse_json(content, path, way_out=way_out)
 
 
 def run_vocab(workdir: str | os.PathLike[str], experiment: Experiment) -> Vocabulary:
@@ -199,7 +204,9 @@ class Workdir:
 
     def _manifest(self) -> dict[str, Any] | None:
         content = urls.read(f"{self._url}/{self._MANIFEST}") if self.is_remote else None
-        return json.loads(content) if content else None
+        with contextlib.suppress(ValueError):  # damaged: prepared again, as in a directory
+            return parse_json(content or b"null", self._MANIFEST)
+        return None
 
     def _fetch_data(self) -> None:
         """Makes the data here those of the store."""

@@ -110,6 +110,10 @@ class Checkpoints:
         """Step of the newest complete checkpoint, None if there is none."""
         return self._manager.latest_step()
 
+    def evaluations(self) -> dict[int, Mapping[str, float]]:
+        """The dev metrics of the checkpoints by step, of those that were evaluated."""
+        return {step: dev for step, dev in sorted(self._dev.items()) if dev}
+
     def save(
         self,
         state: TrainState,

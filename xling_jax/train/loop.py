@@ -190,6 +190,8 @@ def train(
                 evaluation_due=due,
                 writers=options.writers,
                 config=experiment.config,
+                expected=progress.get("records", 0),
+                evaluations=checkpoints.evaluations(),
             ),
             _Hooks(evaluators, validation, should_stop, on_step, publish, callbacks),
             EarlyStopping(
@@ -359,6 +361,7 @@ class _Run:
             self.evaluation_due = False
             evaluation = {"dev": self.dev, "evaluated": True, "evaluation_due": False}
             evaluation["early_stopping"] = self.stopping.progress_to_save()
+            evaluation["records"] = self.writer.num_records
             self.checkpoints.add_evaluation(start, self.dev, evaluation)
         if self.stopping.reason:
             _logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
@@ -430,6 +433,7 @@ class _Run:
             "evaluated": evaluated,
             "evaluation_due": self.evaluation_due,
             "early_stopping": self.stopping.progress_to_save(),
+            "records": self.writer.num_records,
         }
         self.hooks.publish()
         _logger.info("step %d: saving a checkpoint", step)

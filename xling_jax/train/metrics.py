@@ -154,6 +154,12 @@ class MetricsWriter:
         evaluation_due: step `resume_step` will be evaluated again; drop its earlier evaluation.
         writers: keys of `WRITERS`.
         config: of the run, for services that show it.
+        expected: number of records that there were when the checkpoint to resume was saved. If
+            lines are missing, a warning says so.
+        evaluations: step -> dev metrics that checkpoints hold, to restore missing ones from.
+
+    Attributes:
+        num_records: number of records in the file.
 
     Raises:
         OSError: naming the file, here and in `write`.
@@ -168,8 +174,10 @@ class MetricsWriter:
         evaluation_due: bool = False,
         writers: Sequence[str] = ("tensorboard",),
         config: Mapping[str, Any] | None = None,
+        expected: int = 0,
+        evaluations: Mapping[int, Mapping[str, float]] | None = None,
     ):
-        self._file, self._writers = None, []
+        self._file, self._writers, self.num_records = None, [], 0
         if not enabled:
             return
 
@@ -179,9 +187,20 @@ class MetricsWriter:
             return record["step"] <= resume_step
 
         self._path = Path(workdir) / "metrics.jsonl"
-        kept = [line for line, record in _whole_lines(self._path) if stays(record)]
+        kept = [record for record in read_metrics(workdir) if stays(record)]
+        if len(kept) < expected:
+            measured = {record["step"] for record in kept if "train/loss" not in record}
+            found = [_record(step, dev) for step, dev in (evaluations or {}).items()]
+            found = [new for new in found if new["step"] not in measured and stays(new)]
+            _logger.warning(
+                "%s: %d of %d lines up to step %d are lost; restored %d evaluations from the "
+                "checkpoints; the rest is only in a backup",
+                *(self._path, expected - len(kept), expected, resume_step, len(found)),
+            )
+            kept = sorted(kept + found, key=lambda record: record["step"])
+        self.num_records = len(kept)
         with naming_errors(self._path):
-            write_whole(self._path, "".join(kept))
+            write_whole(self._path, "".join(json.dumps(record) + "\n" for record in kept))
             self._file = self._path.open("a", encoding="utf-8")
         try:
             for name in writers:
@@ -194,10 +213,10 @@ class MetricsWriter:
         """Writes the scalars of a step and flushes, so that a kill loses nothing."""
         if self._file is None:
             return
-        record = {"step": step} | {name: _rounded(value) for name, value in values.items()}
         with naming_errors(self._path):
-            self._file.write(json.dumps(record) + "\n")
+            self._file.write(json.dumps(_record(step, values)) + "\n")
             self._file.flush()
+        self.num_records += 1
         for writer in self._writers:
             writer.write(step, values)
 
@@ -210,25 +229,25 @@ class MetricsWriter:
             writer.close()
 
 
+def _record(step: int, values: Mapping[str, float]) -> dict[str, float]:
+    return {"step": step} | {name: _rounded(value) for name, value in values.items()}
+
+
 def _rounded(value: float) -> float:
     return float(np.format_float_scientific(float(value), precision=8, trim="-"))
 
 
-def _whole_lines(path: Path) -> list[tuple[str, dict[str, float]]]:
-    """The lines and their records, without a torn last one."""
+def read_metrics(workdir: str | os.PathLike) -> list[dict[str, float]]:
+    """The records of `W/metrics.jsonl`, in order, without a torn last line."""
+    path = Path(workdir) / "metrics.jsonl"
     if not path.exists():
         return []
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
         if not line.endswith(b"\n") or not line.startswith(b"{"):
             continue
-        record = parse_json(line, f"{path}:{number}")
+        record = parse_json(line, f"{path}:{number}", way_out="remove the line")
         if type(record.get("step")) is not int:
             raise ValueError(f"{path}:{number}: must have a step, an integer; remove the line")
-        found.append((line.decode("utf-8"), record))
+        found.append(record)
     return found
-
-
-def read_metrics(workdir: str | os.PathLike) -> list[dict[str, float]]:
-    """The records of `W/metrics.jsonl`, in order."""
-    return [record for _, record in _whole_lines(Path(workdir) / "metrics.jsonl")]
