@@ -255,18 +255,6 @@ def test_another_config_is_refused_in_one_line(copied, tmp_path, change):
     assert not (tmp_path / "m").exists()
 
 
-def test_a_language_is_for_xlm_only(copied, tmp_path):
-    with pytest.raises(ValueError, match="language='de': only XLM's tokenizer has rules by langua"):
-        convert_huggingface(copied("bert"), tmp_path / "m", language="de")
-
-
-def damage(path, content):
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "content", "message"),
     [
@@ -290,7 +278,9 @@ def damage(path, content):
 )
 def test_a_broken_file_is_named_in_one_line(copied, tmp_path, kind, name, content, message):
     path = copied(kind)
-    damage(path / name, content)
+    path.joinpath(name).unlink()
+    if content is not None:
+        path.joinpath(name).write_bytes(content)
     with pytest.raises(ValueError, match=message) as error:
         convert_huggingface(path, tmp_path / "m")
     assert "\n" not in str(error.value) and str(path) in str(error.value)
@@ -359,6 +349,7 @@ def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch
     [
         ({"pooling": "cls"}, "pooling='cls' must be one of mean, first, max, last, pooler"),
         ({"layer": 4}, "layer=4 must be from 0 to 3"),
+        ({"language": "de"}, "language='de': only XLM's tokenizer has rules by langua"),
         (
             {"compute_dtype": "half"},
             "compute_dtype='half' must be one of float32, float16, bfloat16",

@@ -23,36 +23,17 @@ MMBERT = lambda path: reference.save_gemma(path, "PreTrainedTokenizerFast")
 ROPES = lambda full, local: {"full_attention": full, "sliding_attention": local}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0}
+LLAMA3 |= {"rope_theta": 100.0, "original_max_position_embeddings": 20}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 50.0}
+SCALED = ROPES({**YARN, "rope_theta": 900.0, "attention_factor": 0.7}, DYNAMIC)
+WINDOW = {"use_bidirectional_attention": False, "sliding_window": 4}
 
 
 @pytest.mark.parametrize(
     ("kind", "pooling", "config"),
     [
-        (
-            "qwen3",
-            "last",
-            {
-                "num_key_value_heads": None,
-                "rope_parameters": {
-                    **LLAMA3,
-                    "rope_theta": 100.0,
-                    "original_max_position_embeddings": 20,
-                },
-            },
-        ),
-        (
-            "gemma3_text",
-            "last",
-            {
-                "use_bidirectional_attention": False,
-                "sliding_window": 4,
-                "attention_bias": True,
-                "rope_parameters": ROPES(
-                    {**YARN, "rope_theta": 900.0, "attention_factor": 0.7},
-                    {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 50.0},
-                ),
-            },
-        ),
+        ("qwen3", "last", {"num_key_value_heads": None, "rope_parameters": LLAMA3}),
+        ("gemma3_text", "last", {"attention_bias": True, "rope_parameters": SCALED} | WINDOW),
     ],
 )
 def test_vectors_are_those_of_transformers(tmp_path, kind, pooling, config):

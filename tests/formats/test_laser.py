@@ -182,13 +182,16 @@ def test_another_checkpoint_is_refused_in_one_line(tmp_path, laser2, damage):
 
 
 @pytest.mark.parametrize("length", [0, -30])
-def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, laser2, length):
+def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, laser2, length, monkeypatch):
     laser2.write_bytes(laser2.read_bytes()[:length])
     with pytest.raises(
         ValueError, match="is not a PyTorch file of plain data, or is damaged"
     ) as error:
         convert_laser(laser2, tmp_path / "m")
     assert "\n" not in str(error.value)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match="once needs PyTorch: pip install torch"):
+        convert_laser(laser2, tmp_path / "m")
 
 
 def test_a_vocabulary_that_is_missing_ambiguous_or_of_another_model_is_named(tmp_path, laser2):
@@ -208,12 +211,6 @@ def test_a_vocabulary_that_is_missing_ambiguous_or_of_another_model_is_named(tmp
     model.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="other.spm: sentencepiece.model: not a SentencePiece"):
         convert_laser(laser2, tmp_path / "o", vocabulary=model)
-
-
-def test_without_pytorch_the_way_out_is_told(tmp_path, laser2, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match="once needs PyTorch: pip install torch"):
-        convert_laser(laser2, tmp_path / "m")
 
 
 def test_converted_by_command_a_file_is_embedded(tmp_path, laser2, capsys):
@@ -291,13 +288,10 @@ def test_what_was_trained_here_embeds_as_by_lasers_code(tmp_path):
         export_laser(mixed, tmp_path / "out")
 
 
-def test_a_vocabulary_of_our_own_is_refused(tmp_path, models):
+def test_what_lasers_code_does_not_do_is_refused(tmp_path, models):
     with pytest.raises(ValueError, match="LASER's code prepares text in its own way"):
         export_laser(models("laser"), tmp_path / "out")
     assert not list(tmp_path.iterdir())
-
-
-def test_what_lasers_code_does_not_do_is_refused(tmp_path):
     convert_laser(reference.write_laser2(tmp_path, NAMES, num_layers=1), tmp_path / "ours")
     encoder = xling_jax.load(tmp_path / "ours")
     encoder.truncated(4).save(tmp_path / "short")

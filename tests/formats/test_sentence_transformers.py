@@ -101,14 +101,6 @@ def test_texts_are_cut_on_the_side_of_the_original_or_not_at_all(tmp_path):
         export_sentence_transformers(tmp_path / "static", tmp_path / "out2")
 
 
-def test_a_dual_encoder_comes_back_as_bert(tmp_path, models):
-    export_sentence_transformers(models("dual"), tmp_path / "t")
-    vocab = load_model(models("dual")).vocab
-    assert vocab.bos_id is None  # so it cannot come back: BERT puts tokens around a text
-    with pytest.raises(ValueError, match="split_special_tokens must be False"):
-        convert_huggingface(tmp_path / "t", tmp_path / "a")
-
-
 @pytest.mark.parametrize(
     "name, says",
     [
@@ -124,13 +116,17 @@ def test_what_its_modules_cannot_say_is_refused(tmp_path, models, name, says):
     assert not list(tmp_path.iterdir())
 
 
-def test_pre_norm_without_a_last_norm_is_refused(tmp_path, models):
+def test_forms_that_cannot_be_said_or_come_back_are_refused(tmp_path, models):
     spec = load_model(models("dual"))
     params = {k: v for k, v in spec.params.items() if k != "embedding_norm"}
     arguments = spec.config["encoder"] | {"norm": "pre"}
     save_again(models("dual"), tmp_path / "m", params=params, encoder_args=arguments)
     with pytest.raises(ValueError, match="encoder.norm='pre' without a norm after the last layer"):
         export_sentence_transformers(tmp_path / "m", tmp_path / "out")
+    export_sentence_transformers(models("dual"), tmp_path / "t")
+    assert spec.vocab.bos_id is None  # so it cannot come back: BERT puts tokens around a text
+    with pytest.raises(ValueError, match="split_special_tokens must be False"):
+        convert_huggingface(tmp_path / "t", tmp_path / "a")
 
 
 def test_features_of_the_shipped_encoder_are_refused_before_a_package_is_missing(
