@@ -43,10 +43,7 @@ def test_one_mode_has_no_valley():
     for count in (20, 300, 5000):
         assert score_histogram(random.normal(1, 0.05, count)).valley is None
         assert score_histogram(1 + random.gamma(3, 0.1, count)).valley is None
-
-
-def test_rare_right_pairs_are_no_mode():
-    assert score_histogram(np.concatenate(two_modes(5000, 3))).valley is None
+    assert score_histogram(np.concatenate(two_modes(5000, 3))).valley is None  # rare right pairs
 
 
 @pytest.mark.parametrize("scores", [[1.0], [1.0] * 40, [0.9, 1.1], [1.0, 1.1, 1.2]])
@@ -54,6 +51,8 @@ def test_few_or_equal_scores_have_bins_and_no_valley(scores):
     histogram = score_histogram(np.array(scores))
     assert histogram.counts.sum() == len(scores) and histogram.valley is None
     assert len(format_histogram(histogram)) == len(histogram.counts)
+    with pytest.raises(ValueError, match="num_bins must be at least 2; got 1"):
+        score_histogram(np.array(scores), num_bins=1)
 
 
 def test_scores_that_are_not_finite_are_left_out():
@@ -97,8 +96,3 @@ def test_bars_of_right_and_other_pairs_add_up():
         assert [int(number.replace(",", "")) for number in numbers] == [count, all_of_bin - count]
         assert len(line.partition("  <-")[0]) == 60
     assert "-" in lines[1] and "#" not in lines[0] and "#" in lines[-1]
-
-
-def test_errors_name_the_argument():
-    with pytest.raises(ValueError, match="num_bins must be at least 2; got 1"):
-        score_histogram(np.ones(3), num_bins=1)

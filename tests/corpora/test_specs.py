@@ -29,17 +29,11 @@ def test_a_misspelt_kind_is_named_though_the_suffix_is_known(spec):
         open_corpus(spec)
 
 
-def test_missing_file_is_an_error_with_the_pattern(tmp_path):
+def test_what_cannot_be_opened_is_an_error_with_the_pattern(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no/\*\.tsv: no such file"):
         read_corpus(f"tsv:{tmp_path}/no/*.tsv", ("de", "en"))
-
-
-def test_directory_is_an_error(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a directory; name the files in it"):
         read_corpus(f"tsv:{tmp_path}", ("de", "en"))
-
-
-def test_one_language_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="needs two languages"):
         read_corpus("tsv:a.tsv", ("de",))
 

@@ -79,10 +79,13 @@ def test_packed_bits_are_scored_by_the_bits_that_agree(data, vectors, tmp_path):
     assert 0.1 < np.mean(expected) < 1
 
 
-def test_headerless_files_and_languages_by_alias_are_read(data, vectors, tmp_path):
+def test_headerless_files_and_languages_by_alias_are_read(data, vectors, tmp_path, capsys):
     GERMAN.tofile(vectors / "toy.dev.deu.bin")
     (vectors / "toy.dev.de.npy").unlink()
     assert evaluate(data, vectors, tmp_path / "out", "--dim", str(DIM)) == 0
+    GERMAN.ravel()[:-1].tofile(vectors / "toy.dev.deu.bin")
+    assert evaluate(data, vectors, tmp_path / "out2", "--dim", str(DIM)) == 1
+    assert "not a whole number of rows of 5 float32" in error(capsys)
 
 
 def test_row_i_is_line_i_whatever_the_order_asked(data, vectors):
@@ -92,6 +95,8 @@ def test_row_i_is_line_i_whatever_the_order_asked(data, vectors):
     np.testing.assert_array_equal(stored.encode(texts), [GERMAN[3], ENGLISH[7], GERMAN[0]])
     matrix = Retrieval().measure(stored, sets[0])["toy_dev"]
     assert matrix.cells["en", "de"]["p_at_1"] == nearest_is_own(ENGLISH, GERMAN)
+    with pytest.raises(ValueError, match="no stored vector for the text 'other'"):
+        stored.encode(["other"])
 
 
 def test_the_fingerprint_tells_vectors_apart(vectors):
@@ -124,16 +129,11 @@ def test_columns_of_classification_are_named_by_split_and_language(tmp_path):
         "train.en": ["train.en 0", "train.en 1", "train.en 2"],
         "test.de": ["test.de 0", "test.de 1"],
     }
-
-
-def test_tatoeba_files_have_vectors_under_their_own_names(tmp_path):
+    (tmp_path / "tatoeba").mkdir()  # whose files have vectors under their own names
     for code in ("deu", "eng"):
-        (tmp_path / f"tatoeba.deu-eng.{code}").write_text(f"{code} 1\n{code} 2\n")
-    sets = [retrieval_data.load_retrieval_data(tmp_path)]
-    assert set(Retrieval().vector_files(sets)) == {
-        "tatoeba.deu-eng.deu",
-        "tatoeba.deu-eng.eng",
-    }
+        (tmp_path / "tatoeba" / f"tatoeba.deu-eng.{code}").write_text(f"{code} 1\n{code} 2\n")
+    sets = [retrieval_data.load_retrieval_data(tmp_path / "tatoeba")]
+    assert set(Retrieval().vector_files(sets)) == {"tatoeba.deu-eng.deu", "tatoeba.deu-eng.eng"}
 
 
 def test_equal_texts_with_unequal_vectors_are_told(tmp_path, caplog):
@@ -166,13 +166,6 @@ def test_files_that_do_not_fit_are_one_line(data, vectors, tmp_path, capsys, cha
     assert not (tmp_path / "out").exists()
 
 
-def test_a_headerless_file_of_another_size_is_an_error(data, vectors, tmp_path, capsys):
-    (vectors / "toy.dev.de.npy").unlink()
-    GERMAN.ravel()[:-1].tofile(vectors / "toy.dev.de.bin")
-    assert evaluate(data, vectors, tmp_path / "out", "--dim", str(DIM)) == 1
-    assert "not a whole number of rows of 5 float32" in error(capsys)
-
-
 def test_wrong_use_has_status_2(data, vectors, tmp_path, capsys):
     assert evaluate(data, tmp_path / "nowhere", tmp_path / "out") == 2
     assert "--embeddings" in error(capsys)
@@ -183,9 +176,3 @@ def test_wrong_use_has_status_2(data, vectors, tmp_path, capsys):
     with pytest.raises(SystemExit) as exit_info:
         evaluate(data, vectors, tmp_path / "out", "--model", "m")
     assert exit_info.value.code == 2
-
-
-def test_an_unknown_text_is_an_error(vectors):
-    stored = StoredEmbeddings(vectors, {"toy.dev.en": [str(i) for i in range(NUM_ROWS)]})
-    with pytest.raises(ValueError, match="no stored vector for the text 'other'"):
-        stored.encode(["other"])
