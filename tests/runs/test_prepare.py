@@ -89,6 +89,25 @@ def test_an_export_records_where_the_encoder_began_and_its_dropout(tmp_path, mon
     assert "token_dropout" not in saved["encoder_args"] and saved["results"] == {"a/b": 1.0}
 
 
+def test_an_export_has_the_prompts_and_the_width_of_the_model_that_it_began_with(
+    tmp_path, monkeypatch
+):
+    saved = {}
+    monkeypatch.setattr(model_directory, "save_model", lambda path, **given: saved.update(given))
+    use = {"prompts": {"query": "q: "}, "default_prompt": "query", "truncate_dim": 8}
+    recorded = json.loads((MINI / "config.json").read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(recorded | use))
+    (tmp_path / "encoder.safetensors").touch()
+    experiment = load("finetune", [f"--config.train.model_init={tmp_path}"])
+    vocab = Vocab(MINI / "sentencepiece.model")
+    export_encoder(experiment, vocab, {}, tmp_path / "m", training={}, results={})
+    assert use.items() <= saved.items()
+    (tmp_path / "config.json").unlink()  # gone since
+    saved.clear()
+    export_encoder(experiment, vocab, {}, tmp_path / "m", training={}, results={})
+    assert not use.keys() & saved.keys()
+
+
 def test_vectors_that_a_model_would_replace_are_refused():
     words = ["--config.train.model_init=mini"]
     with pytest.raises(OptionError, match="train.word_vectors cooccurrence: the vectors of"):

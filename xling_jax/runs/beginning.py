@@ -64,6 +64,12 @@ class Beginning:
                     f"train.model_init: {self.model_directory} has another vocabulary; give it to "
                     "--config.vocab.model and prepare with it"
                 )
+            if model.default_prompt is not None:
+                _logger.warning(
+                    "%s: its default prompt %r is exported again, but training text is read as it "
+                    "is; put the prompt into the text",
+                    *(self.model_directory, model.prompts[model.default_prompt]),
+                )
         encoder = self.experiment.model.encoder
         if getattr(encoder, "features", 0) and not (model and "feature_keys" in model.params):
             from xling_jax.train.warm_start import put_feature_keys

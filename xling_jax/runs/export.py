@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -106,6 +107,7 @@ def export_encoder(
         vocab=vocab,
         languages=experiment.languages,
         max_length_tokens=experiment.max_length_tokens,
+        **_use_of(begun, experiment.model.encoder.dim),
         training={
             **training,
             **({"model_init": begun} if begun else {}),
@@ -116,3 +118,19 @@ def export_encoder(
         results=results,
         overwrite=overwrite,
     )
+
+
+def _use_of(model: str, dim: int) -> dict[str, Any]:
+    """Prompts and width of the model that a run began with; {} if it is gone, or there is none."""
+    from xling_jax.corpora.copies import local_name
+    from xling_jax.encode.model_directory import find_model_directory, read_config
+
+    use = {}
+    if model:
+        with contextlib.suppress(OSError, ValueError):
+            recorded = read_config(find_model_directory(local_name(model)))
+            names = ("prompts", "default_prompt", "truncate_dim")
+            use = {name: recorded[name] for name in names if recorded.get(name)}
+    if use.get("truncate_dim", 0) >= dim:
+        del use["truncate_dim"]
+    return use
