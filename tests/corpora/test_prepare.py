@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from tests.corpora.small_corpus import preparation, prepare, settings, tree, write_corpus
 from xling_jax.corpora import pair_tokens, vocabulary
 from xling_jax.corpora.cleaning import REASONS
+from xling_jax.corpora.options import VocabOptions
 from xling_jax.corpora.prepared import is_made_with, load_prepared
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.shards import PairTokens
-from xling_jax.text.vocab import Vocab
+from xling_jax.text.vocab import Vocab, train_vocab
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -272,6 +274,16 @@ def test_with_a_given_vocabulary_an_added_corpus_leaves_other_pairs_alone(corpus
     added = write_corpus(tmp_path / "added.tsv", 50, ("en", "fr"), seed=1)
     prepare(workdir=tmp_path / "w", **settings(corpus, added, vocab=vocab))
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "w/data/de-en").rglob("*.npy")}
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_given_vocabulary_with_capitals_that_never_occur_is_named(tmp_path, lowercase, caplog):
+    text = ["Haus und Hof", "Haus und Garten", "Hof und Garten"] * 5
+    model = tmp_path / "cased.model"
+    train_vocab(text, model, size=30, layout="dual", lowercase=False)
+    options = VocabOptions(model=str(model), lowercase=lowercase)
+    vocabulary.given_vocab(SimpleNamespace(vocab=options, layout="dual"), str)
+    assert ("cased.model: " in caplog.text and "vocab.lowercase=False" in caplog.text) == lowercase
 
 
 def test_changed_content_of_an_input_is_noticed(corpus, tmp_path):

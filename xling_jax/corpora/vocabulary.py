@@ -66,6 +66,15 @@ def given_vocab(preparation: Preparation, local: Callable[[str], str]) -> Vocabu
         return read_model_vocab(path)
     vocab = Vocab(path, lowercase=options.lowercase, moses=options.moses)
     check_layout(vocab, preparation.layout, options.model)
+    pieces = [piece for i, piece in enumerate(vocab.pieces()) if not vocab.is_control(i)]
+    # Single capitals are in models of lower-cased text, too: SentencePiece makes "TM" of one sign.
+    cased = [piece for piece in pieces if piece != piece.lower() and len(piece.strip("▁")) > 1]
+    if cased and vocab.lowercase:
+        _logger.warning(
+            "%s: %d pieces have capitals, such as %.60s, and text is lower-cased: they never occur; "
+            "a cased model needs vocab.lowercase=False",
+            *(options.model, len(cased), cased[0]),
+        )
     return vocab
 
 
