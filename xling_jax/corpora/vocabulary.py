@@ -71,7 +71,7 @@ def given_vocab(preparation: Preparation, local: Callable[[str], str]) -> Vocabu
     cased = [piece for piece in pieces if piece != piece.lower() and len(piece.strip("▁")) > 1]
     if cased and vocab.lowercase:
         _logger.warning(
-            "%s: %d pieces have capitals, such as %.60s, and text is lower-cased: they never occur; "
+            "%s: %d pieces have capitals, such as %.60s, and never occur in lower-cased text; "
             "a cased model needs vocab.lowercase=False",
             *(options.model, len(cased), cased[0]),
         )
