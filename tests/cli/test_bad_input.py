@@ -347,3 +347,12 @@ def test_the_encoder_in_the_package_is_not_calibrated_anew(fails, tmp_path):
     xling_jax.load("mini").save(tmp_path / "copy")
     copy = ["calibrate", "--model", str(tmp_path / "copy"), "--data", str(tmp_path / "dev.tsv")]
     assert "copy: is calibrated already; add --overwrite" in fails(copy, 2)
+
+
+def test_escape_sequences_are_shown_and_not_obeyed(fails, tmp_path):
+    missing = ["embed", "--model", "mini", "--output", "o.npy", "--input", "a\x1b[2J\u202e.txt"]
+    assert "a\\x1b[2J\\u202e.txt" in fails(missing, 2)
+    (tmp_path / "a.tsv").write_text("d\x1b[31m\x07e\tx\na\tb\n")
+    argv = ["prepare", "--config", "static:smoke", "--workdir", str(tmp_path / "w")]
+    line = fails([*argv, f"--config.data.corpora=('tsv:{tmp_path}/a.tsv',)"], 1)
+    assert "a.tsv:1" in line and line.isprintable() and "x1b" in line

@@ -154,3 +154,11 @@ def test_bars_can_be_hidden(monkeypatch):
 def test_a_number_agrees_with_its_unit():
     found = [counted(number, "row") for number in (0, 1, 2, 12345)]
     assert found == ["0 rows", "1 row", "2 rows", "12,345 rows"]
+
+
+def test_escape_sequences_of_names_are_shown_and_not_obeyed():
+    stream = io.StringIO()
+    handler = progress_lib.LogHandler(stream)
+    name = "\x1b[2Jä\x9b1m\u202e\udcff\r.tsv"
+    handler.emit(logging.LogRecord("x", logging.INFO, "", 0, "%s\nread", (name,), None))
+    assert stream.getvalue() == "\\x1b[2Jä\\x9b1m\\u202e\\udcff\\r.tsv\nread\n"

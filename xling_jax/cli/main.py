@@ -18,6 +18,7 @@ from typing import NoReturn
 from xling_jax.cli.options import LazyParser, add_subcommands, flag
 from xling_jax.files import progress
 from xling_jax.files.leaving import leave
+from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError
 from xling_jax.registry import Registry, did_you_mean
 from xling_jax.version import __version__
@@ -159,12 +160,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         if args.debug:
-            traceback.print_exc()
+            print(printable(traceback.format_exc()), end="", file=sys.stderr)
         text = str(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename}: {error.strerror}"
         text = " ".join(text.split())
-        print(f"xling {args.command}: error: {text}", file=sys.stderr)
+        print(f"xling {args.command}: error: {printable(text)}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
 
 

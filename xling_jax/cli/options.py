@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, check_values, require_file
 from xling_jax.registry import Registry, did_you_mean
 
@@ -112,7 +113,7 @@ class LazyParser(argparse.ArgumentParser):
         choice = re.match(r"argument [A-Z]+: invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice and (hint := did_you_mean(choice[1], re.findall("[\\w-]+", choice[2]))):
             message = f"unknown command {choice[1]}; {hint}"
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: error: {printable(message)} (see {self.prog} --help)\n")
 
     def _unknown(self) -> Iterator[str]:
         """Names the words that look like options but are not known."""

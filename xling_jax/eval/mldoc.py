@@ -19,7 +19,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from xling_jax.files.lines import iterate_lines
-from xling_jax.files.untrusted import open_archive, read_member
+from xling_jax.files.untrusted import open_archive, printable, read_member
 from xling_jax.files.whole import whole_directory
 from xling_jax.options import OptionError
 
@@ -248,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = str(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename}: {error.strerror}"
-        print(f"{parser.prog}: error: {' '.join(text.split())}", file=sys.stderr)
+        print(f"{parser.prog}: error: {printable(' '.join(text.split()))}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
     return 0
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from xling_jax.files.untrusted import printable
+
 _logger = logging.getLogger(__name__)
 
 _BAR_INTERVAL_S = 0.1
@@ -25,6 +27,10 @@ def hide_bars(hidden: bool) -> None:
 
 class LogHandler(logging.StreamHandler):
     """Writes log lines to a stream, above a bar if one is shown."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Formats a line; see `logging.Handler`."""
+        return printable(super().format(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes a line; see `logging.Handler`."""
@@ -114,7 +120,7 @@ def _make_bar(what: str, total: int | None, unit: str) -> Any:
 
     # Every update is shown: they are throttled by `Progress`.
     settings = {"mininterval": 0, "miniters": 1, "dynamic_ncols": True}
-    return tqdm(total=total, desc=what, unit=unit, leave=False, **settings)
+    return tqdm(total=total, desc=printable(what), unit=unit, leave=False, **settings)
 
 
 def track(

@@ -18,6 +18,15 @@ def one_line(error: BaseException, most: int | None = None) -> str:
     return " ".join(str(text).split())[:most]
 
 
+def printable(text: str) -> str:
+    r"""Text of any origin for a terminal: what it might obey, but line feeds, as `\x1b` and so on.
+
+    Names of files, columns and languages may hold sequences that clear the screen or set its title.
+    """
+    shown = lambda c: c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
+    return text if text.isprintable() else "".join(map(shown, text))
+
+
 def parse_json(
     text: str | bytes, where: str, *, allow_surrogates: bool = False, way_out: str = ""
 ) -> Any:
