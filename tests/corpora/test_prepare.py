@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -371,6 +372,24 @@ def test_a_damaged_vocabulary_is_made_again(corpus, tmp_path):
     first.vocab_path.write_bytes(content[: len(content) // 2])
     assert prepare(workdir=tmp_path / "w", **settings(corpus)) == first
     assert first.vocab_path.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["de.tokens.npy", "en.offsets.npy"])
+def test_a_flipped_bit_in_a_shard_is_found_and_the_way_out_leads_out(corpus, tmp_path, name):
+    pair = prepare(workdir=tmp_path / "w", **settings(corpus)).directory / "de-en"
+    path, record = pair / "00001" / name, pair / "00001.json"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match=f"{name}: damaged token shard: .*; remove {pair} and run"):
+        PairTokens(pair)
+    shutil.rmtree(pair)
+    prepare(workdir=tmp_path / "w", **settings(corpus))
+    assert path.read_bytes() == content
+    # Earlier versions recorded no hashes.
+    counts = json.loads(record.read_text())
+    del counts["hashes"]
+    record.write_text(json.dumps(counts))
+    PairTokens(pair)
 
 
 def test_interrupted_tokenizing_goes_on_after_the_last_whole_shard(corpus, tmp_path, monkeypatch):

@@ -84,6 +84,15 @@ def test_vectors_belong_to_the_rows_whatever_is_dropped_and_held_out(corpus, tmp
         RowVectors(prepared.directory, "en-fr", "fr", 1, 16)
 
 
+def test_a_flipped_bit_in_the_vectors_is_found(corpus, tmp_path):
+    prepared = run(tmp_path, corpus, WordCounts())
+    path = prepared.directory / "teacher/de-en/de.npy"
+    rows, content = len(np.load(path)), path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match="de.npy: missing or damaged vectors of the teacher: its"):
+        RowVectors(prepared.directory, "de-en", "de", rows, 16)
+
+
 def test_a_wider_teacher_is_cut_to_the_axes_that_its_vectors_have(corpus, tmp_path):
     prepared = run(tmp_path, corpus, WordCounts(), width=9)
     check_rows(prepared.directory, Vocab(prepared.vocab_path), width=9, cosines_only=True)

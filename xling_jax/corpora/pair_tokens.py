@@ -15,7 +15,7 @@ import numpy as np
 
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import PairText, SelectedRows
-from xling_jax.corpora.shards import token_dtype, write_shard
+from xling_jax.corpora.shards import file_hashes, token_dtype, write_shard
 from xling_jax.corpora.stages import Stage
 from xling_jax.files.whole import read_json, write_json
 from xling_jax.text.vocabularies import Vocabulary
@@ -258,6 +258,7 @@ class ShardWriter:
             "rows": lengths.shape[1],
             "too_many_tokens": sum(num_too_many for _, _, num_too_many in parts),
             "tokens": dict(zip(languages, lengths.sum(axis=1).tolist(), strict=True)),
+            "hashes": file_hashes(shard.path),
         }
         write_json(shard.path.with_suffix(".json"), counts)
         return counts

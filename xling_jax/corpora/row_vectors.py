@@ -1,7 +1,7 @@
 """Vectors of a frozen encoder for the rows of token shards, computed once.
 
     DIR/teacher/de-en/de.npy         [rows, width] float16 unit vectors of the rows of DIR/de-en
-    DIR/teacher/de-en/vectors.json   fingerprint of what they were made from
+    DIR/teacher/de-en/vectors.json   fingerprint of what they were made from, hashes of the files
     DIR/teacher/axes.KEY.npy         [dim, dim], the principal axes of a teacher that is wider
 
 Vectors of pairs held out for the validation loss are in `DIR/validation/teacher/`.
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from xling_jax.corpora.pair_tokens import PairPlan, ShardWriter
-from xling_jax.corpora.shards import prepared_array
+from xling_jax.corpora.shards import file_hashes, prepared_array, recorded_hashes
 from xling_jax.corpora.stages import Stage
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import whole_file
@@ -55,7 +55,8 @@ class RowVectors:
         path, self._width = directory / TEACHER / pair / f"{language}.npy", width
         what = "missing or damaged vectors of the teacher"
         way_out = f"remove {path.parent} and run the same command again to compute them"
-        with prepared_array(path, what, way_out) as self._vectors:
+        expected = recorded_hashes(path.with_name("vectors.json")).get(path.name)
+        with prepared_array(path, what, way_out, expected) as self._vectors:
             shape, dtype = self._vectors.shape, self._vectors.dtype
             if dtype != np.float16 or shape[0] != rows or shape[1] > width:
                 raise ValueError(f"found {dtype} {list(shape)}, expected [{rows}, {width}]")
@@ -171,4 +172,4 @@ def _write_pair(
         )
     for file in files.values():
         file.flush()
-    return {}
+    return {"hashes": file_hashes(target)}

@@ -10,15 +10,18 @@ Row i of one language translates row i of the other. Pairs held out for the vali
 `DIR/validation/de-en/`.
 """
 
+import concurrent.futures
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from xling_jax.files.hashes import hash_file
+from xling_jax.files.threads import num_cores
 from xling_jax.files.untrusted import one_line
-from xling_jax.files.whole import naming_errors, whole_directory
+from xling_jax.files.whole import naming_errors, read_json, whole_directory
 
 VALIDATION = "validation"
 _DAMAGED = "damaged token shard"
@@ -52,14 +55,35 @@ def write_shard(
             np.save(temporary / f"{language}.offsets.npy", offsets)
 
 
+def file_hashes(directory: Path) -> dict[str, str]:
+    """The SHA-256 of each array in a directory, by the name of its file; for its record."""
+    return {path.name: hash_file(path) for path in sorted(directory.glob("*.npy"))}
+
+
+def recorded_hashes(record: Path) -> dict[str, str]:
+    """`file_hashes` in a record; none if an earlier version wrote it."""
+    hashes = (read_json(record) or {}).get("hashes")
+    return hashes if isinstance(hashes, dict) else {}
+
+
 @contextlib.contextmanager
-def prepared_array(path: Path, what: str, way_out: str) -> Iterator[np.ndarray]:
+def prepared_array(
+    path: Path, what: str, way_out: str, expected_hash: str | None = None
+) -> Iterator[np.ndarray]:
     """Maps a prepared array; checks of it stand in the block.
+
+    Args:
+        path: of the file.
+        what: begins the message of an error.
+        way_out: ends it.
+        expected_hash: from `file_hashes`; None for what earlier versions prepared.
 
     Raises:
         ValueError: naming the file and the way out, for an error of NumPy or in the block.
     """
     try:
+        if expected_hash is not None and hash_file(path) != expected_hash:
+            raise ValueError("its content is not what was written")
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python, which fails in many ways
         raise ValueError(f"{path}: {what}: {one_line(error, 200)}; {way_out}") from error
@@ -92,9 +116,10 @@ class PairTokens:
         self._tokens: dict[str, list[np.ndarray]] = {}
         self._offsets: dict[str, list[np.ndarray]] = {}
         self.lengths: dict[str, np.ndarray] = {}
+        self._hashes = {shard: recorded_hashes(shard.with_suffix(".json")) for shard in shards}
         for language in self.languages:
-            tokens = [self._load(shard / f"{language}.tokens.npy") for shard in shards]
-            offsets = [self._load(shard / f"{language}.offsets.npy") for shard in shards]
+            tokens = self._load_all(shard / f"{language}.tokens.npy" for shard in shards)
+            offsets = self._load_all(shard / f"{language}.offsets.npy" for shard in shards)
             lengths = [np.diff(ends) for ends in offsets]
             for shard, flat, ends, rows in zip(shards, tokens, offsets, lengths):
                 whole = len(ends) and ends[0] == 0 and ends[-1] == len(flat)
@@ -108,9 +133,14 @@ class PairTokens:
                 raise self._damaged(shard, f"{size} rows on one side, {other} on the other")
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
 
+    def _load_all(self, paths: Iterable[Path]) -> list[np.ndarray]:
+        with concurrent.futures.ThreadPoolExecutor(num_cores()) as pool:
+            return list(pool.map(self._load, paths))
+
     def _load(self, path: Path) -> np.ndarray:
         kinds = ("i8",) if path.name.endswith(".offsets.npy") else ("u2", "i4")
-        with prepared_array(path, _DAMAGED, self._way_out) as array:
+        expected = self._hashes[path.parent].get(path.name)
+        with prepared_array(path, _DAMAGED, self._way_out, expected) as array:
             if array.ndim != 1 or array.dtype.str[1:] not in kinds:
                 raise ValueError(f"found {array.dtype} {list(array.shape)}")
         return array
