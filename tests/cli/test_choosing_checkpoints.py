@@ -148,7 +148,7 @@ def test_a_checkpoint_is_not_exported_with_another_vocabulary(place, tmp_path, c
     export = ["export", "--workdir", str(tmp_path / "w"), "--checkpoint", str(step)]
     capsys.readouterr()
     assert main([*export, "--output", str(tmp_path / "m")]) == 1
-    assert "trained with another vocabulary" in capsys.readouterr().err
+    assert "prepared with a different vocabulary" in capsys.readouterr().err
     assert not (tmp_path / "m").exists()
 
 

@@ -2,13 +2,13 @@
 
 import contextlib
 import importlib
-import io
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,20 @@ def reproduce(*words):
         module = importlib.import_module("reproduce")
     finally:
         sys.path.remove(str(ROOT / "launch"))
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            module.main([*map(str, words)])
-        except SystemExit as end:
-            status = end.code
-    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+    status = 0
+    with contextlib.ExitStack() as stack:
+        # Files, which the processes that it starts can write to as well.
+        out, err = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                module.main([*map(str, words)])
+            except SystemExit as end:
+                status = end.code
+        printed = []
+        for file in (out, err):
+            file.seek(0)
+            printed.append(file.read())
+    return subprocess.CompletedProcess(words, status, *printed)
 
 
 def reproduce_script(*words):
