@@ -210,7 +210,14 @@ def test_shards_that_would_give_wrong_rows_are_refused(tmp_path, file, change, m
     files = TARGETS["prepared data"].files(0)
     name = f"data/de-en/00000/{file}.npy"
     array = np.load(io.BytesIO(files[name]), allow_pickle=False)
-    assert message in refused("prepared data", tmp_path, {**files, name: npy(change(array))})
+    damaged = {**files, name: npy(change(array))}
+    assert "its content is not what was written" in refused(
+        "prepared data", tmp_path / "a", damaged
+    )
+    # As an earlier version prepared it, without hashes.
+    record = "data/de-en/00000.json"
+    damaged[record] = json.dumps(json.loads(files[record]) | {"hashes": None}).encode()
+    assert message in refused("prepared data", tmp_path / "b", damaged)
 
 
 # Models.
