@@ -11,13 +11,13 @@ def cache_is_chosen() -> bool:
 
 
 def keeps_collectives() -> bool:
-    """False on CPU devices that compute together, whose programs must not come from a cache.
+    """Returns whether programs may come from a cache: not where several CPU devices share a batch.
 
-    Devices must meet in the same order of collectives. In a program for CPUs, one resource orders
-    all of them; when XLA reads the program from a cache, those in a loop or branch get a resource
-    of their own (`ThunkSequenceSerDesProtobuf` in XLA) and may overtake the others. Two processes
-    then abort. GPUs and TPUs run collectives in the order in which they were compiled, read from a
-    cache or not: the first process writes them, and all have the same key.
+    Two processes that continued a run with cached programs aborted, because their collectives did
+    not match. XLA orders the collectives of a program for CPUs by one resource, but gives those in
+    a loop or branch a resource of their own when it reads the program from a cache
+    (`ThunkSequenceSerDesProtobuf`), so they may overtake the others. That only CPUs are affected
+    follows from the sources of XLA and JAX; it was not tested on GPUs or TPUs.
     """
     import jax
 

@@ -133,7 +133,8 @@ def alignment_loss(
     compared |= translation
     products = jnp.where(compared, inner_products(source, target), EXCLUDED)
     logits = jnp.where(compared, scale * (products - margin * translation), EXCLUDED)
-    # `jnp.diagonal` is a branch, in which CPUs may forget the order of their collectives.
+    # `jnp.diagonal` compiles to a branch with collectives inside, which several processes on CPUs
+    # have run in different orders.
     rows = jnp.arange(mask.shape[0])
     positive = logits[rows, rows]
     others = jax.lax.stop_gradient(jnp.where(translation, EXCLUDED, products))
