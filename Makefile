@@ -52,4 +52,4 @@ $(VENV)/installed-docs: setup.py | $(VENV)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-beam .cache/xla-tests site runs/quickstart
+	rm -rf $(VENV) $(VENV)-beam .xla-tests site runs/quickstart

@@ -11,7 +11,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # Compiling is what these tests wait for: what one process has compiled, the others and the next
 # run of the suite read. JAX's key of a program knows jaxlib, its flags and the processor.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ.get(
-    "JAX_COMPILATION_CACHE_DIR", os.path.realpath(f"{__file__}/../../.cache/xla-tests")
+    "JAX_COMPILATION_CACHE_DIR", os.path.realpath(f"{__file__}/../../.xla-tests")
 )
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
