@@ -267,6 +267,15 @@ def test_equal_sentences_are_those_of_equal_tokens():
     assert pairs.tolist() == [[0, 2], [1, 3], [2, 0], [3, 1]]
 
 
+def test_equal_sentences_among_many_are_those_of_a_comparison_of_all_pairs():
+    # Sentences of the same few pieces, of which a fifth occurs twice, also as shorter ones.
+    tokens = np.random.default_rng(0).integers(0, 3, (2, 3000, 8))
+    expected = (tokens[:, :, None] == tokens[:, None]).all(-1) & (tokens != 0).any(-1)[..., None]
+    found = jax.jit(equal_sentences, static_argnums=2)(*jnp.asarray(tokens, jnp.int32), 0)
+    expected = expected.any(0) & ~np.eye(3000, dtype=bool)
+    assert expected.sum() > 1000 and (found == expected).all()
+
+
 def test_bfloat16_vectors_are_compared_in_float32(embeddings):
     halves = [jnp.asarray(array, jnp.bfloat16) for array in embeddings]
     singles = [array.astype(jnp.float32) for array in halves]

@@ -52,29 +52,31 @@ def equal_sentences(source_tokens: jax.Array, target_tokens: jax.Array, pad_id: 
     """
 
     def equal(tokens: jax.Array) -> jax.Array:
-        ids = _sentence_ids(tokens)
-        return (ids[:, None] == ids) & (tokens != pad_id).any(1)[:, None]
+        first, second = _sentence_hashes(tokens)
+        same = (first[:, None] == first) & (second[:, None] == second)
+        return same & (tokens != pad_id).any(1)[:, None]
 
     different_rows = ~jnp.eye(source_tokens.shape[0], dtype=bool)
     return (equal(source_tokens) | equal(target_tokens)) & different_rows
 
 
-def _sentence_ids(tokens: jax.Array) -> jax.Array:
-    """[batch, length] -> [batch] int32, equal for equal sentences.
+def _sentence_hashes(tokens: jax.Array) -> list[jax.Array]:
+    """[batch, length] -> two of [batch] uint32, which differ for different sentences.
 
-    Rows are numbered by their first tokens, one more at a time. Comparing all pairs would take
-    batch² · length steps, more than the encoder for thousands of short sentences.
+    Two sentences share all 64 bits by a chance of 1 in 10^19. Comparing the tokens of all pairs
+    would take batch² · length steps, more than the encoder for thousands of short sentences;
+    sorting them would exchange rows between devices once a column.
     """
+    position = jnp.arange(tokens.shape[1], dtype=jnp.uint32)
+    words = (murmur_mix(position + seed) + tokens.astype(jnp.uint32) for seed in (1, 1 << 16))
+    return [murmur_mix(each).sum(1, dtype=jnp.uint32) for each in words]
 
-    def refine(column: jax.Array, ids: jax.Array) -> jax.Array:
-        token = jnp.take(tokens, column, axis=1)
-        order = jnp.lexsort((token, ids))
-        sorted_rows = jnp.stack([ids[order], token[order]])
-        changes = (sorted_rows[:, 1:] != sorted_rows[:, :-1]).any(0)
-        return ids.at[order[1:]].set(jnp.cumsum(changes, dtype=jnp.int32)).at[order[0]].set(0)
 
-    start = jnp.zeros(tokens.shape[0], jnp.int32)
-    return jax.lax.fori_loop(0, tokens.shape[1], refine, start)
+def murmur_mix(words: jax.Array) -> jax.Array:
+    """Permutes uint32 words so that every bit depends on all; the end of MurmurHash3."""
+    words = (words ^ (words >> 16)) * np.uint32(0x85EBCA6B)
+    words = (words ^ (words >> 13)) * np.uint32(0xC2B2AE35)
+    return words ^ (words >> 16)
 
 
 def alignment_loss(

@@ -10,6 +10,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from xling_jax.files.hashes import fingerprint
+from xling_jax.losses.contrastive import murmur_mix
 
 # Odd constants from the fractional part of the golden ratio and of the square root of 2.
 _LANES = (0x9E3779B9, 0x6A09E667)
@@ -70,7 +71,7 @@ def _sum_terms(part: jax.Array, starts: jax.Array, shape: jax.Array) -> jax.Arra
     for axis in range(words.ndim):
         index = jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis) + starts[axis]
         position = position * shape[axis] + index
-    mixed = [_mix(words ^ _mix(position + np.uint32(lane))) for lane in _LANES]
+    mixed = [murmur_mix(words ^ murmur_mix(position + np.uint32(lane))) for lane in _LANES]
     return jnp.stack([jnp.sum(lane, dtype=jnp.uint32) for lane in mixed])
 
 
@@ -80,10 +81,3 @@ def _words(array: jax.Array) -> jax.Array:
         return array.astype(jnp.uint32)
     words = jax.lax.bitcast_convert_type(array, jnp.dtype(f"uint{8 * array.dtype.itemsize}"))
     return words.astype(jnp.uint32)
-
-
-def _mix(words: jax.Array) -> jax.Array:
-    """Permutes the 32-bit words so that every bit depends on all; the end of MurmurHash3."""
-    words = (words ^ (words >> 16)) * np.uint32(0x85EBCA6B)
-    words = (words ^ (words >> 13)) * np.uint32(0xC2B2AE35)
-    return words ^ (words >> 16)
