@@ -137,7 +137,9 @@ def start_and_stop(run: Workdir, count: int, generator: random.Random) -> tuple[
     for timer in timers:
         timer.cancel()
     if not stopped:
-        stopped = "hung" if silent.finished.is_set() and status == -signal.SIGKILL else "not stopped"
+        stopped = (
+            "hung" if silent.finished.is_set() and status == -signal.SIGKILL else "not stopped"
+        )
     return stopped, status
 
 
