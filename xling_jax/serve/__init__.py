@@ -1,0 +1,1 @@
+"""Encoders over HTTP, and the search of a text; thin layers over `encode` and `align`."""

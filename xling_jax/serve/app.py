@@ -1,0 +1,312 @@
+"""Encoders over HTTP: OpenAI's API of embeddings, TEI's `/embed`, health, metrics and a search.
+
+Starlette only; nothing here knows which server runs it. Texts are encoded in the micro-batches of
+`batching`. Whatever a client sends, the answer to it is one line in OpenAI's form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from xling_jax.align.rows import l2_normalize
+from xling_jax.files.untrusted import one_line
+from xling_jax.registry import did_you_mean
+from xling_jax.serve.batching import Batcher, Limits, QueueFull
+from xling_jax.serve.metrics import CONTENT_TYPE, Metrics
+from xling_jax.version import __version__
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+_logger = logging.getLogger(__name__)
+
+_MOST_BODY_BYTES = 64 << 20
+_CLIENT_GONE = 499  # for the metrics only: nobody reads it
+
+
+class Refusal(Exception):
+    """An answer other than 200: its status, one line, the parameter at fault and a code."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str = ""):
+        super().__init__(message)
+        self.status, self.param, self.code = status, param, code
+
+
+def make_app(
+    encoders: Mapping[str, Encoder], limits: Limits, api_key: str | None = None
+) -> ASGIApp:
+    """Makes the application.
+
+    Args:
+        encoders: by the names that requests give as `model`.
+        limits: beyond which requests are refused.
+        api_key: that requests must bear, except those for health and metrics; None for none.
+    """
+    service = _Service(encoders, limits, api_key)
+    routes = [
+        Route("/v1/embeddings", service.embeddings, methods=["POST"]),
+        Route("/v1/models", service.models),
+        Route("/v1/models/{name:path}", service.models),
+        Route("/embed", service.embed, methods=["POST"]),
+        Route("/health", service.health),
+        Route("/metrics", service.show_metrics),
+    ]
+    handlers = {
+        Refusal: _refused,
+        ClientDisconnect: _gone,
+        HTTPException: _http_error,
+        Exception: _failed,
+    }
+    return service.measured(Starlette(routes=routes, exception_handlers=handlers))
+
+
+class _Service:
+    """What the routes of one application share."""
+
+    def __init__(self, encoders: Mapping[str, Encoder], limits: Limits, api_key: str | None):
+        self._encoders, self._limits = encoders, limits
+        self._key = None if api_key is None else f"Bearer {api_key}".encode()
+        self._metrics = Metrics()
+        self._batchers = {name: Batcher(encoder, limits) for name, encoder in encoders.items()}
+
+    async def embeddings(self, request: Request) -> Response:
+        """OpenAI's `POST /v1/embeddings`; vectors have length 1, as theirs."""
+        values = await self._values(
+            request, "input", "model", "encoding_format", "dimensions", "user", "prompt_name"
+        )
+        if "model" not in values and len(self._encoders) > 1:
+            known = ", ".join(self._encoders)
+            raise Refusal(400, f"model: is missing; choose from {known}", "model")
+        name = values.get("model", next(iter(self._encoders)))
+        encoder = self._encoder(name)
+        texts = self._texts(values, "input")
+        form = values.get("encoding_format", "float")
+        if form not in ("float", "base64"):
+            message = f"encoding_format: must be float or base64; got {form!r:.40}"
+            raise Refusal(400, message, "encoding_format")
+        dim = _dimensions(values, encoder)
+        prompt = _prompt(values, encoder)
+        vectors, num_tokens = await self._encode(request, name, texts, prompt)
+        vectors = l2_normalize(vectors[:, :dim])
+        rows: Sequence[Any] = vectors
+        if form == "base64":
+            rows = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
+        data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
+        usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+        return _json({"object": "list", "data": data, "model": name, "usage": usage})
+
+    async def embed(self, request: Request) -> Response:
+        """`POST /embed` of Hugging Face's text-embeddings-inference, by the first model."""
+        values = await self._values(
+            request, "inputs", "normalize", "truncate", "dimensions", "prompt_name"
+        )
+        name, encoder = next(iter(self._encoders.items()))
+        texts = self._texts(values, "inputs")
+        dim, prompt = _dimensions(values, encoder), _prompt(values, encoder)
+        is_unit = values.get("normalize", True)
+        for option in ("normalize", "truncate"):
+            if not isinstance(values.get(option, True), bool):
+                raise Refusal(400, f"{option}: must be true or false", option)
+        vectors, _ = await self._encode(request, name, texts, prompt)
+        vectors = vectors[:, :dim]
+        return _json([*(l2_normalize(vectors) if is_unit else np.ascontiguousarray(vectors))])
+
+    async def models(self, request: Request) -> Response:
+        """OpenAI's `GET /v1/models`, and one of them by its name."""
+        self._check_key(request)
+        listed = {
+            name: {
+                **{"id": name, "object": "model", "created": 0, "owned_by": "xling_jax"},
+                **{"dimensions": encoder.dim, "max_length_tokens": encoder.max_length_tokens},
+                **{"languages": encoder.languages, "fingerprint": encoder.fingerprint},
+            }
+            for name, encoder in self._encoders.items()
+        }
+        if (name := request.path_params.get("name")) is not None:
+            self._encoder(name)
+            return _json(listed[name])
+        return _json({"object": "list", "data": [*listed.values()]})
+
+    async def health(self, request: Request) -> Response:
+        """`GET /health`: models are loaded before the server listens."""
+        return _json({"status": "ok", "version": __version__})
+
+    async def show_metrics(self, request: Request) -> Response:
+        """`GET /metrics` for Prometheus."""
+        return PlainTextResponse(self._metrics.text(self._batchers), media_type=CONTENT_TYPE)
+
+    def measured(self, app: Starlette) -> ASGIApp:
+        """The application, whose responses are counted and timed."""
+        known = {route.path for route in app.routes}
+
+        async def measure(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            started, status = time.perf_counter(), _CLIENT_GONE
+
+            async def note(message: Message) -> None:
+                nonlocal status
+                status = message.get("status", status)
+                await send(message)
+
+            try:
+                await app(scope, receive, note)
+            finally:
+                path = scope["path"] if scope["path"] in known else "other"
+                self._metrics.add(path, status, time.perf_counter() - started)
+
+        return measure
+
+    def _check_key(self, request: Request) -> None:
+        given = request.headers.get("authorization", "").encode("latin-1")
+        if self._key is not None and not hmac.compare_digest(given, self._key):
+            message = "the header Authorization must be Bearer and the API key of this server"
+            raise Refusal(401, message, code="invalid_api_key")
+
+    async def _values(self, request: Request, *known: str) -> dict[str, Any]:
+        """The JSON object of a request, without nulls; refuses keys that are not known."""
+        self._check_key(request)
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_BODY_BYTES:
+                raise Refusal(413, f"the request is longer than {_MOST_BODY_BYTES >> 20} MiB")
+        try:
+            values = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise Refusal(400, f"the request is not JSON: {one_line(error, 200)}") from None
+        if not isinstance(values, dict):
+            raise Refusal(400, f"the request must be a JSON object; got {values!r:.40}")
+        for name in values.keys() - {*known}:
+            hint = did_you_mean(name[:40], known)
+            message = f"{name[:40]!r} is unknown; {hint or 'known are ' + ', '.join(known)}"
+            raise Refusal(400, message, name[:40])
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _encoder(self, name: Any) -> Encoder:
+        if not isinstance(name, str) or name not in self._encoders:
+            message = f"model: {name!r:.80} is unknown; known are {', '.join(self._encoders)}"
+            raise Refusal(404, message, "model", "model_not_found")
+        return self._encoders[name]
+
+    def _texts(self, values: Mapping[str, Any], param: str) -> list[str]:
+        texts = values.get(param)
+        if isinstance(texts, str):
+            texts = [texts]
+        if not isinstance(texts, list) or not texts:
+            raise Refusal(
+                400, f"{param}: must be a text or a list of texts; got {texts!r:.40}", param
+            )
+        if len(texts) > self._limits.max_texts:
+            message = f"{param}: has {len(texts)} texts; at most {self._limits.max_texts} are taken"
+            raise Refusal(413, message, param)
+        for i, text in enumerate(texts):
+            if isinstance(text, (int, list)) and not isinstance(text, bool):
+                message = (
+                    f"{param}: token ids are those of another tokenizer; send text "
+                    "(LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
+                )
+                raise Refusal(400, message, param)
+            if not isinstance(text, str):
+                raise Refusal(400, f"{param}[{i}]: must be a text; got {text!r:.40}", param)
+            if len(text) > self._limits.max_characters:
+                message = (
+                    f"{param}[{i}]: has {len(text)} characters; at most "
+                    f"{self._limits.max_characters} are taken"
+                )
+                raise Refusal(413, message, param)
+        return texts
+
+    async def _encode(
+        self, request: Request, name: str, texts: list[str], prompt: str
+    ) -> tuple[np.ndarray, int]:
+        if prompt:
+            texts = [prompt + text for text in texts]
+        try:
+            return await _unless_gone(request, self._batchers[name].encode(texts))
+        except QueueFull as error:
+            raise Refusal(429, str(error), code="rate_limit_exceeded") from None
+
+
+async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
+    """The result of work, which is cancelled when the client goes away."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())  # all of the request has been read
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal(_CLIENT_GONE, "the client has closed the connection")
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
+def _dimensions(values: Mapping[str, Any], encoder: Encoder) -> int:
+    dim = values.get("dimensions", encoder.dim)
+    if type(dim) is not int or not 1 <= dim <= encoder.dim:
+        message = f"dimensions: must be from 1 to {encoder.dim}; got {dim!r:.40}"
+        raise Refusal(400, message, "dimensions")
+    return dim
+
+
+def _prompt(values: Mapping[str, Any], encoder: Encoder) -> str:
+    """The text before each input: that of `prompt_name`, or else the model's default."""
+    name = values.get("prompt_name", encoder.default_prompt)
+    if name is None:
+        return ""
+    if not isinstance(name, str) or name not in encoder.prompts:
+        known = ", ".join(encoder.prompts) or "none"
+        message = f"prompt_name: must be one of the model's prompts ({known}); got {name!r:.40}"
+        raise Refusal(400, message, "prompt_name")
+    return encoder.prompts[name]
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(content, status, media_type="application/json")
+
+
+def _error(status: int, message: str, param: str | None = None, code: str = "") -> Response:
+    """OpenAI's form of an error, which its client raises as the exception of the status."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    # Lone surrogates of what is quoted have no UTF-8.
+    message = message.encode("utf-8", "backslashreplace").decode()
+    error = {"message": message, "type": kind, "param": param, "code": code or None}
+    return _json({"error": error}, status)
+
+
+async def _refused(request: Request, error: Refusal) -> Response:
+    return _error(error.status, str(error), error.param, error.code)
+
+
+async def _gone(request: Request, error: ClientDisconnect) -> Response:
+    return _error(_CLIENT_GONE, "the client has closed the connection")
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    response = _error(error.status_code, message)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    _logger.error("%s failed: %s: %s", request.url.path, type(error).__name__, one_line(error))
+    return _error(500, f"{type(error).__name__}: {one_line(error, 200)}")
