@@ -14,8 +14,8 @@ from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter, writ
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
-from xling_jax.files.hashes import fingerprint, hash_file
-from xling_jax.files.whole import read_json, write_json
+from xling_jax.files.hashes import hash_file
+from xling_jax.files.whole import read_json, write_record
 from xling_jax.files.workers import map_in_order
 
 Progress = Callable[..., Iterable]
@@ -84,9 +84,6 @@ class Engine:
 class FileHashes:
     """SHA-256 of files, remembered in a JSON file by size and time of the last change.
 
-    Each entry has a fingerprint of its own: one that is damaged is computed again, rather than
-    believed to be that of a file that has changed.
-
     Args:
         path: of the JSON file.
         engine: reads the files.
@@ -114,20 +111,16 @@ class FileHashes:
         states = {path: [_absolute(path), *self._engine.state(path)] for path in paths}
         for path, (name, *state) in states.items():
             found = self._known.get(name)
-            if isinstance(found, list) and found == self._entry(name, *state, *found[2:3]):
+            if isinstance(found, list) and len(found) == 3 and found[:2] == state:
                 self.used[path] = found[2]
             else:
                 self.used.pop(path, None)
         missing = [path for path in states if path not in self.used]
         for path, found in zip(missing, hash_files(missing) if missing else ()):
-            self._known[states[path][0]] = self._entry(*states[path], found)
+            self._known[states[path][0]] = [*states[path][1:], found]
             self.used[path] = found
-            write_json(self._path, self._known)
+            write_record(self._path, self._known)
         return [self.used[path] for path in paths]
-
-    @staticmethod
-    def _entry(name: str, *facts: int | str) -> list[int | str]:
-        return [*facts, fingerprint([name, *facts])]
 
 
 def _absolute(path: str) -> str:

@@ -70,7 +70,13 @@ from xling_jax.corpora.stages import (
 from xling_jax.corpora.vocabulary import given_vocab, make_vocab, sample_rows
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.threads import num_cores
-from xling_jax.files.whole import lock_directory, read_json, remove_temporary, write_json
+from xling_jax.files.whole import (
+    lock_directory,
+    read_json,
+    remove_temporary,
+    write_json,
+    write_record,
+)
 from xling_jax.options import OptionError
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -396,7 +402,7 @@ class _Run:
             "versions": {"numpy": np.__version__, "sentencepiece": sentencepiece.__version__},
         }
         write_json(self._data / "counts.json", self._counts(texts, plans, held))
-        write_json(self._data / "manifest.json", manifest)
+        write_record(self._data / "manifest.json", manifest)
         used = {self._data / "text" / text.key for text in (*texts.values(), *validation.values())}
         used |= {plan.stage.directory for plan in (*plans, *held)}
         made = [

@@ -42,7 +42,7 @@ def load_prepared(
     directory = Path(workdir) / "data"
     manifest, counts = (read_json(directory / f"{n}.json") for n in ("manifest", "counts"))
     if manifest is None or counts is None:
-        raise ValueError(f"{directory}: no finished data; run `xling prepare` first")
+        raise ValueError(f"{directory}: no finished data, or damaged; run `xling prepare`")
     pairs, fingerprint = manifest.get("pairs"), manifest.get("fingerprint")
     if not isinstance(pairs, dict) or not isinstance(fingerprint, str):
         raise ValueError(f"{directory / 'manifest.json'}: damaged; run `xling prepare` again")

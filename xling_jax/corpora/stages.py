@@ -23,7 +23,7 @@ from xling_jax.files.whole import (
     remove_temporary,
     rename_directory,
     whole_directory,
-    write_json,
+    write_record,
 )
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -59,7 +59,7 @@ class Stage:
         if (record := self.read()) is None:
             with whole_directory(self.directory) as temporary, naming_errors(self.directory):
                 record = {self.key_name: self.key, **fill(temporary)}
-                write_json(temporary / self.record, record)
+                write_record(temporary / self.record, record)
         return record
 
     @property
@@ -78,7 +78,7 @@ class Stage:
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Writes the record and gives the hidden directory its name."""
-        write_json(self.unfinished / self.record, {self.key_name: self.key, **record})
+        write_record(self.unfinished / self.record, {self.key_name: self.key, **record})
         remove_temporary(self.unfinished)
         rename_directory(self.unfinished, self.directory)
 

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +26,8 @@ except ImportError:  # Windows has no such locks
     fcntl = None
 
 _logger = logging.getLogger(__name__)
+
+_SEAL = "seal"  # the name of its fingerprint in a record
 
 # Why a write fails, without the name of the file.
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -73,6 +75,11 @@ def write_json(path: str | os.PathLike[str], value: object) -> None:
     write_whole(path, json_text(value))
 
 
+def write_record(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
+    """Writes a JSON object as `write_json`, with a seal that `read_json` checks and removes."""
+    write_json(path, {**record, _SEAL: fingerprint(record)})
+
+
 def json_text(value: object) -> str:
     """JSON as `write_json` writes it."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
@@ -81,10 +88,17 @@ def json_text(value: object) -> str:
 def read_json(path: Path) -> dict | None:
     """Reads a JSON object; None if there is no such file or it is damaged."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return unsealed(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+
+
+def unsealed(value: Any) -> dict | None:
+    """Returns what was given to `write_record`, or an object without a seal; else None."""
+    if not isinstance(value, dict):
+        return None
+    seal = value.pop(_SEAL, None)
+    return value if seal in (None, fingerprint(value)) else None
 
 
 @contextlib.contextmanager

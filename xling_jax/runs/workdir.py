@@ -20,7 +20,13 @@ from xling_jax.files import urls
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lock import only_run
 from xling_jax.files.untrusted import parse_json
-from xling_jax.files.whole import lock_directory, read_json, whole_directory, write_whole
+from xling_jax.files.whole import (
+    lock_directory,
+    read_json,
+    unsealed,
+    whole_directory,
+    write_whole,
+)
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -205,7 +211,7 @@ class Workdir:
     def _manifest(self) -> dict[str, Any] | None:
         content = urls.read(f"{self._url}/{self._MANIFEST}") if self.is_remote else None
         with contextlib.suppress(ValueError):  # damaged: prepared again, as in a directory
-            return parse_json(content or b"null", self._MANIFEST)
+            return unsealed(parse_json(content or b"null", self._MANIFEST))
         return None
 
     def _fetch_data(self) -> None:

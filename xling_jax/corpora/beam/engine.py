@@ -37,7 +37,7 @@ from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
 from xling_jax.files.urls import is_url
-from xling_jax.files.whole import write_json
+from xling_jax.files.whole import write_json, write_record
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -408,7 +408,7 @@ def _finish(
         )
         with store.naming_full_disk():
             record = write_pair_text(written, Path(directory), counter)
-            write_json(Path(directory, stages[number].record), record)
+            write_record(Path(directory, stages[number].record), record)
         store.upload(Path(directory), targets[number], last=stages[number].record)
     yield from ()
 
