@@ -2,9 +2,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
+import xling_jax
 from xling_jax import options
+from xling_jax.align import knn, mining
+from xling_jax.align.histogram import score_histogram
+from xling_jax.align.matching import align_documents
+from xling_jax.documents.density import choose_bandwidth
+from xling_jax.documents.lawdr import Lawdr
 from xling_jax.registry import check_choice
 
 
@@ -125,3 +132,43 @@ def test_choices_may_be_anything():
     check_choice("phase", 2, (1, 2))
     with pytest.raises(ValueError, match="phase=3 must be one of 1, 2"):
         check_choice("phase", 3, (1, 2))
+
+
+MINI = xling_jax.load("mini")
+SIDES = np.eye(4, 8), np.eye(4, 8)
+CANDIDATES = mining.find_candidates(*SIDES, k=2)
+CALLS = {
+    mining.mine: (SIDES, "k threshold min_cosine memory_mb"),
+    mining.choose_pairs: ([CANDIDATES], "threshold min_cosine"),
+    knn.top_k: ([*SIDES, 1], "memory_mb"),
+    knn.neighbor_mean: (SIDES, "k"),
+    align_documents: (SIDES, "k candidates memory_mb"),
+    score_histogram: ([np.arange(9.0)], "num_bins"),
+    choose_bandwidth: ([SIDES[0]], "num_folds max_points seed"),
+    xling_jax.align_sentences: ((["a"], ["b"]), "max_sentences deletion radius num_samples seed"),
+    Lawdr: ((), "rank density_dim bandwidth seed"),
+    xling_jax.load: (["mini"], "truncate_dim"),
+    MINI.encode: ("a", "batch_size truncate_dim"),
+    MINI.encode_stream: ("a", "batch_size"),
+    MINI.encode_documents: (["a"], "batch_size"),
+    MINI.encode_document_stream: (["a"], "batch_size"),
+    MINI.with_max_length: ((), "max_length_tokens"),
+}
+
+
+@pytest.mark.parametrize("function", CALLS, ids=lambda function: function.__qualname__)
+def test_public_functions_say_which_argument_is_no_number(function):
+    arguments, names = CALLS[function]
+    for name in names.split():
+        for value in ("3", [3], float("nan"), True):
+            with pytest.raises(ValueError, match=rf"^{name} must be a .*number; got \D?{value}"):
+                function(*arguments, **{name: value})
+
+
+def test_numbers_of_numpy_and_none_are_what_they_stand_for():
+    options.check_kind("k", np.int64(3), {"int"})
+    options.check_kind("threshold", np.float32(0.5), {"float"})
+    options.check_kind("threshold", np.asarray(0.5), {"float"})
+    options.check_kind("threshold", None, {"float", "None"})
+    with pytest.raises(ValueError, match="^k must be a whole number; got 2.5"):
+        options.check_kind("k", 2.5, {"int"})

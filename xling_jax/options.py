@@ -6,8 +6,10 @@ read it from there.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import math
+import numbers
 import os
 import types
 import typing
@@ -65,6 +67,49 @@ def option(
     return dataclasses.field(default=default, metadata=metadata | {"argument": argument})
 
 
+def checks_numbers(function: Callable) -> Callable:
+    """Makes a function raise ValueError for what is no number where it is annotated as one.
+
+    That is, as int or float, or None besides. NaN is no number; NumPy's scalars are.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    wanted = [
+        (position, parameter.name, kinds)
+        for position, parameter in enumerate(parameters)
+        if (kinds := _kinds(parameter.annotation))
+    ]
+
+    @functools.wraps(function)
+    def checked(*given: Any, **named: Any) -> Any:
+        for position, name, kinds in wanted:
+            if name in named:
+                check_kind(name, named[name], kinds)
+            elif position < len(given):
+                check_kind(name, given[position], kinds)
+        return function(*given, **named)
+
+    return checked
+
+
+def check_kind(name: str, value: Any, kinds: Collection[str]) -> None:
+    """Raises ValueError unless a value is of one of these kinds: `int`, `float`, `None`."""
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    if value is None and "None" in kinds:
+        return
+    kind = numbers.Real if "float" in kinds else numbers.Integral
+    if not isinstance(value, kind) or isinstance(value, bool) or value != value:
+        rule = "a number" if "float" in kinds else "a whole number"
+        raise ValueError(f"{name} must be {rule}; got {value!r:.60}")
+
+
+def _kinds(annotation: Any) -> set[str]:
+    """The parts of an annotation such as `int | None`; none if there are others."""
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    kinds = {kind.strip() for kind in text.split("|")}
+    return kinds if kinds & {"int", "float"} and kinds <= {"int", "float", "None"} else set()
+
+
 def check_values(options: Any, label: Callable[[str], str] = str) -> None:
     """Checks the options of a dataclass against their choices and ranges.
 
@@ -77,6 +122,9 @@ def check_values(options: Any, label: Callable[[str], str] = str) -> None:
     """
     for field in dataclasses.fields(options):
         value, name = getattr(options, field.name), label(field.name)
+        if kinds := _kinds(field.type):
+            with wrong_use():
+                check_kind(name, value, kinds)
         for item in value if isinstance(value, tuple) else (value,):
             if item is not None and (choices := field.metadata.get("choices")):
                 with wrong_use():

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xling_jax.options import checks_numbers
+
 # The density is looked at in steps of the range divided by this.
 _FINE_BINS = 512
 # Choice: this share of the scores at either end counts with the outermost bins if the range would
@@ -51,6 +53,7 @@ class ScoreHistogram:
         return np.histogram(inside, self.edges)[0]
 
 
+@checks_numbers
 def score_histogram(scores: np.ndarray, num_bins: int = 20) -> ScoreHistogram:
     """Counts scores in `num_bins` bins of one width or fewer, without those that are not finite.
 

@@ -25,6 +25,7 @@ from xling_jax.align.rows import (
     normalize,
 )
 from xling_jax.devices import has_accelerator
+from xling_jax.options import checks_numbers
 from xling_jax.registry import Registry, check_choice
 
 __all__ = ["BACKENDS", "AnyRows", "Neighbors", "Report", "UnitRows", "as_embeddings"]
@@ -38,6 +39,7 @@ _SEARCHES = Registry(
 BACKENDS = ("auto", *_SEARCHES)
 
 
+@checks_numbers
 def top_k(
     queries: AnyRows,
     keys: AnyRows,
@@ -83,6 +85,7 @@ def top_k(
     return _finite(found, "queries")
 
 
+@checks_numbers
 def top_k_both_ways(
     x: AnyRows,
     y: AnyRows,
@@ -111,6 +114,7 @@ def top_k_both_ways(
     return _finite(forward, "x"), _finite(backward, "y")
 
 
+@checks_numbers
 def neighbor_mean(queries: AnyRows, keys: AnyRows, k: int, **search: Any) -> np.ndarray:
     """Returns the mean cosine of each query to its k nearest keys, [n] float32.
 
@@ -154,8 +158,8 @@ def _checked(
     check_same_dim(queries, keys, names)
     if not len(keys):
         raise ValueError(f"{names[1]} must hold at least one row; got none")
-    if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
-        raise ValueError(f"k must be at least 1 and whole; got {k!r}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1; got {k}")
     if not memory_mb > 0:
         raise ValueError(f"memory_mb must be positive; got {memory_mb}")
     return queries, keys

@@ -18,6 +18,7 @@ from xling_jax.align import knn
 from xling_jax.align.margin import MIN_DENOMINATOR
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs, one_to_one
 from xling_jax.align.rows import BLOCK_ROWS, Report, UnitRows, as_embeddings, check_same_dim
+from xling_jax.options import checks_numbers
 from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ def document_margin(
     return np.divide(product, neighborhood, out=neighborhood), num_small
 
 
+@checks_numbers
 def align_documents(
     source: np.ndarray,
     target: np.ndarray,

@@ -19,6 +19,7 @@ from xling_jax.align.margin import MARGINS
 from xling_jax.align.rows import AnyRows, UnitRows, nearest_of, normalize
 from xling_jax.files.embeddings import JoinedRows
 from xling_jax.files.quantization import QuantizedRows, quantized_rows
+from xling_jax.options import checks_numbers
 from xling_jax.registry import check_choice
 
 MARGIN_NEIGHBORS = 4  # Artetxe and Schwenk (2019a), section 3.
@@ -118,6 +119,7 @@ class Candidates:
         """[m] float32, mean cosine of each target row to its neighbors."""
         return _row_means(self.backward_cosines)
 
+    @checks_numbers
     def scores(
         self, margin: str = "ratio", min_cosine: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -168,6 +170,7 @@ class Candidates:
         return RunnersUp(margin, k, float(mean), float(spread)) if spread > 0 else None
 
 
+@checks_numbers
 def mine(
     source: np.ndarray,
     target: np.ndarray,
@@ -230,6 +233,7 @@ def _decoded(side: Any, precision: str, ranges: np.ndarray | None, name: str) ->
     return quantized_rows(side, precision, ranges, name)
 
 
+@checks_numbers
 def find_candidates(
     source: AnyRows,
     target: AnyRows,
@@ -286,6 +290,7 @@ def unit_rows(embeddings: AnyRows, name: str) -> AnyRows:
     return normalize(embeddings, name)
 
 
+@checks_numbers
 def choose_pairs(
     candidates: Candidates,
     *,
@@ -328,6 +333,7 @@ def choose_pairs(
     return pairs if threshold is None else pairs.take(pairs.scores > threshold)
 
 
+@checks_numbers
 def score_pairs(
     source: AnyRows,
     target: AnyRows,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xling_jax.align.margin import MARGINS
+from xling_jax.options import checks_numbers
 from xling_jax.registry import check_choice
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ class Calibration:
         """
         return np.cumsum(self.probabilities(pairs)) / np.arange(1, len(pairs) + 1)
 
+    @checks_numbers
     def count_for(self, pairs: MinedPairs, precision: float) -> int:
         """The most pairs, best first, that are expected to have a precision.
 

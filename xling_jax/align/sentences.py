@@ -69,7 +69,7 @@ class SentenceAligner:
         check_values(self)
         if not math.isfinite(self.deletion):
             raise OptionError(f"deletion={self.deletion} must be a finite number")
-        for name, least in (("max_sentences", 2), ("num_samples", 1), ("radius", 1)):
+        for name, least in (("max_sentences", 2), ("num_samples", 1), ("radius", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise OptionError(f"{name}={getattr(self, name)} must be at least {least}")
 

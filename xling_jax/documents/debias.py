@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from xling_jax.align.rows import as_embeddings, row_blocks
+from xling_jax.options import checks_numbers
 
 # Per language, for the rank rule: a fifth of fewer cannot tell 55 % from 75 %.
 _MIN_SENTENCES = 50
@@ -157,6 +158,7 @@ def remove_components(
     return vectors - (vectors @ components) @ components.T
 
 
+@checks_numbers
 def choose_rank(
     vectors_by_language: Mapping[str, np.ndarray],
     max_accuracy: float = 0.55,

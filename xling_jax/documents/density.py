@@ -18,6 +18,7 @@ from scipy.spatial import KDTree
 from xling_jax.align.rows import Report, as_embeddings, finite_block, row_blocks
 from xling_jax.documents.debias import GramStatistics, gram_matrix, principal_axes
 from xling_jax.files.threads import threads_for
+from xling_jax.options import checks_numbers
 
 # Ratio of one candidate to the one before.
 _CANDIDATE_RATIO = 1.1
@@ -48,6 +49,7 @@ class BandwidthChoice:
     scores: np.ndarray
 
 
+@checks_numbers
 def choose_bandwidth(
     points: np.ndarray,
     candidates: Sequence[float] | None = None,

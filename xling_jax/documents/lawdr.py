@@ -23,6 +23,7 @@ from xling_jax.align.rows import BLOCK_ROWS, Report, as_embeddings, row_blocks
 from xling_jax.documents import debias
 from xling_jax.documents.density import TophatDensity, check_bandwidth, sentence_weights
 from xling_jax.files.whole import write_whole
+from xling_jax.options import check_values
 from xling_jax.registry import check_choice
 
 WEIGHTINGS = ("kde", "none")
@@ -61,6 +62,7 @@ class Lawdr:
     seed: int = 0
 
     def __post_init__(self):
+        check_values(self)
         if self.rank is not None and self.rank < 1:
             raise ValueError(f"rank must be at least 1, or None for no debiasing; got {self.rank}")
         if self.center and self.rank is None:

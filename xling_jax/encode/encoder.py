@@ -13,7 +13,6 @@ import copy
 import dataclasses
 import hashlib
 import logging
-import operator
 import os
 import pathlib
 import tempfile
@@ -27,7 +26,7 @@ from xling_jax.encode import model_directory
 from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
-from xling_jax.options import check_number
+from xling_jax.options import check_kind, check_number, checks_numbers
 from xling_jax.registry import import_extra
 from xling_jax.text.splitting import check_collection, check_texts, checked_texts
 from xling_jax.text.vocabularies import Vocabulary
@@ -158,6 +157,7 @@ class Encoder:
             raise ValueError("NumPy has no shapes of batches; load the encoder with backend='jax'")
         return self.backend.shapes(self.max_length_tokens, batch_size)
 
+    @checks_numbers
     def warm_up(
         self,
         max_length_tokens: int | None = None,
@@ -192,6 +192,7 @@ class Encoder:
         changed = {"fingerprint": "", "calibration": None, "_spec": None}
         return self._with(backend=self.backend.with_params(params), **changed)
 
+    @checks_numbers
     def with_max_length(self, max_length_tokens: int) -> Encoder:
         """Returns the same encoder for shorter inputs, special tokens included.
 
@@ -217,13 +218,14 @@ class Encoder:
         Raises:
             ValueError: if the model's vectors have fewer dimensions.
         """
-        if not 1 <= operator.index(dim) <= self._model_dim:
+        check_kind("truncate_dim", dim, {"int"})
+        if not 1 <= dim <= self._model_dim:
             raise ValueError(
                 f"truncate_dim={dim} must be from 1 to {self._model_dim}, the model's width"
             )
         if dim == self.dim:
             return self._with()
-        return self._with(f"-{dim}d", dim=operator.index(dim), calibration=None)
+        return self._with(f"-{dim}d", dim=int(dim), calibration=None)
 
     def with_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> Encoder:
         """Returns the same encoder with another text before every input.
@@ -260,6 +262,7 @@ class Encoder:
         vars(other).update(changes)
         return other
 
+    @checks_numbers
     def encode(
         self,
         sentences: str | Sequence[str],
@@ -520,6 +523,7 @@ class Encoder:
             f"fingerprint={self.fingerprint[:12]!r})"
         )
 
+    @checks_numbers
     def encode_stream(
         self,
         sentences: Iterable[str],
@@ -602,6 +606,7 @@ class Encoder:
                 ahead = pool.submit(next, tokenized, None)
                 yield window
 
+    @checks_numbers
     def encode_documents(
         self,
         documents: Sequence[str | Sequence[str]],
@@ -666,6 +671,7 @@ class Encoder:
         split = {"splitter": splitter, "language": language}
         return document_inputs(documents, mode, vocab=self.vocab, room=room, **split)
 
+    @checks_numbers
     def encode_document_stream(
         self,
         documents: Iterable[str | Sequence[str]],
