@@ -26,6 +26,7 @@ setup(
             "report/published.csv",
             "report/report.css",
             "report/report.js",
+            "serve/page.html",
             "shipped/*/*",
         ],
         "xling_jax.configs": ["quickstart_sentences.tsv", "quickstart_wheels.txt"],

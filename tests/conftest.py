@@ -40,6 +40,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 import jax
 import pytest
 
+from tests import browser
+
 
 @pytest.fixture
 def key() -> jax.Array:
@@ -58,6 +60,13 @@ def output_of(request: pytest.FixtureRequest) -> Callable[..., str]:
         return out.stdout
 
     return output_of
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A driver of Chromium; its page complains in `get_log("browser")`."""
+    with browser.started() as driver:
+        yield driver
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -3,27 +3,17 @@
 Needs Chromium with its driver and selenium; skipped where they are not installed.
 """
 
-import shutil
-import tempfile
-
 import numpy as np
 import pytest
 
+from tests.browser import DESKTOP, PHONE, look
 from xling_jax.eval.classification_data import ClassificationData, LabeledText
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 from xling_jax.report import vectors as report_vectors
 from xling_jax.report.page import make_page
 from xling_jax.report.runs import Run
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="Chromium is not installed")
-
-PHONE, DESKTOP = 390, 1280
 LANGUAGES = ("en", "de", "fr", "es", "it", "pt")
-OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-OPTIONS += ("--no-first-run", "--disable-background-networking", "--disable-component-update")
 
 
 def encode(texts):
@@ -81,19 +71,6 @@ def page(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        for option in (*OPTIONS, f"--user-data-dir={profile}"):
-            options.add_argument(option)
-        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-        yield driver
-        driver.quit()
-
-
 @pytest.fixture(
     params=[(PHONE, "light"), (DESKTOP, "dark")],
     ids=lambda param: f"{param[0]}-{param[1]}",
@@ -101,10 +78,7 @@ def chromium():
 def opened(request, chromium, page):
     """The page at a width and in a color scheme; nothing may be complained about."""
     width, scheme = request.param
-    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width == PHONE}
-    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    look(chromium, width, scheme)
     chromium.get(page.as_uri())
     chromium.width, chromium.scheme = width, scheme
     yield chromium

@@ -13,6 +13,7 @@ import xling_jax
 from tests.serve.asking import ask
 from xling_jax.serve.app import make_app
 from xling_jax.serve.batching import Limits
+from xling_jax.serve.corpus import Corpus
 
 TEXTS = ["Good morning.", "Guten Morgen.", "", "日本", "a" * 300]
 
@@ -187,3 +188,17 @@ def test_who_waits_too_many_is_told_429_and_who_is_gone_is_counted(encoder):
     assert 'xling_requests_total{path="/embed",status="499"} 1' in metrics
     assert 'xling_request_seconds_count{path="/embed"} 4' in metrics
     assert 'xling_waiting_texts{model="mini"} 0' in metrics
+
+
+def test_the_page_and_its_search(encoder, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(["Das Haus ist rot.", "Wo ist der Bahnhof?"]))
+    app = make_app({"mini": encoder}, Limits(), corpus=Corpus(text, encoder))
+    assert "<title>Search by meaning</title>" in answer(app, "/")[1]
+    status, found = answer(app, "/search?q=where%20is%20the%20station&k=1")
+    assert (status, [hit["line"] for hit in found["hits"]]) == (200, [2])
+    assert (found["text"], found["lines"], found["model"]) == ("text.txt", 2, "mini")
+    assert answer(app, "/search")[1]["hits"] == []
+    for k in ("0", "1001", "x", "1e3", "²"):
+        assert answer(app, f"/search?q=a&k={k}")[0] == 400
+    assert answer(app, f"/search?q={'a' * 100_001}")[0] == 413

@@ -25,8 +25,8 @@ def serving(*arguments, **environment):
     environment = os.environ | environment
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
-        first = server.stderr.readline()
-        yield server, re.search(r"http://\S+", first)[0]
+        urls = (re.search(r"http://\S+", line) for line in server.stderr)
+        yield server, next(filter(None, urls))[0]
     finally:
         server.kill()
         server.wait()

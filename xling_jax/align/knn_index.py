@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 
 from xling_jax.align import knn_numpy
 from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block, nearest_of
+from xling_jax.files.whole import whole_file
 from xling_jax.registry import import_extra
 
 EXACT = "exact"
@@ -155,20 +157,70 @@ class _Searcher:
         seconds = time.perf_counter() - started
         _logger.info("%s: learned from %d rows, %.1f s", self._spec.factory, len(sample), seconds)
 
-    def search(self, queries: AnyRows, keys: AnyRows, k: int) -> Neighbors:
-        """The k best of the candidates of every query."""
-        started = time.perf_counter()
-        n, dim = queries.shape
-        k = min(k, len(keys))
+    def filled(self, keys: AnyRows) -> FilledIndex:
+        """The index with all rows of an array."""
         index = self._faiss.clone_index(self._empty)
-        block_rows = max(1, int(self._memory / 2 // (5 * dim)))
+        block_rows = max(1, int(self._memory / 2 // (5 * keys.shape[1])))
         for start in range(0, len(keys), block_rows):
             block = finite_block(keys, slice(start, start + block_rows), "keys")
             index.add(np.ascontiguousarray(block))
         self._set_parameters(index)
+        return FilledIndex(index, keys, self._memory / 2**20)
+
+    def search(self, queries: AnyRows, keys: AnyRows, k: int) -> Neighbors:
+        """The k best of the candidates of every query."""
+        started = time.perf_counter()
+        index = self.filled(keys)
         filled = time.perf_counter()
+        found, num_incomplete = index.search(queries, k, self._report)
+        _logger.info(
+            "%s: %d rows, filled in %.1f s; %d queries in %.1f s, %d of them exactly",
+            *(self._spec.factory, len(keys), filled - started),
+            *(len(queries), time.perf_counter() - filled, num_incomplete),
+        )
+        return found
+
+
+class FilledIndex:
+    """A faiss index and the rows that it holds; `memory_mb` bounds the memory of a search."""
+
+    def __init__(self, index: Any, keys: AnyRows, memory_mb: float = 256):
+        self._index, self._keys, self._memory = index, keys, memory_mb * 2**20
+
+    @classmethod
+    def build(cls, keys: AnyRows, index: str, memory_mb: float = 256) -> FilledIndex:
+        """Makes an index, as `knn.top_k` names it; errors as there."""
+        return _Searcher(keys, keys[:0], index, memory_mb=memory_mb).filled(keys)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], keys: AnyRows) -> FilledIndex:
+        """Reads an index that `write` has written for these rows; ValueError for any other file."""
+        faiss = import_faiss(f"{path}")
+        try:
+            index = faiss.read_index(os.fspath(path))
+        except RuntimeError as error:
+            raise ValueError(f"{path}: not an index of faiss; remove it") from error
+        if (index.ntotal, index.d) != keys.shape:
+            raise ValueError(f"{path}: not an index of these {len(keys)} rows; remove it")
+        return cls(index, keys)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes the index, whole or not at all."""
+        faiss = import_faiss(f"{path}")
+        with whole_file(path) as file:
+            faiss.write_index(self._index, file.name)
+
+    def search(
+        self, queries: AnyRows, k: int, report: Report | None = None
+    ) -> tuple[Neighbors, int]:
+        """The k best of the candidates of every query, and how many queries had too few.
+
+        The clusters that were looked at hold fewer than k rows then, and all rows are scored.
+        """
+        n, dim = queries.shape
+        keys, k = self._keys, min(k, len(self._keys))
         # A graph keeps its vectors in another index.
-        holds_floats = getattr(index, "storage", index).sa_code_size() >= 4 * dim
+        holds_floats = getattr(self._index, "storage", self._index).sa_code_size() >= 4 * dim
         num_candidates = k if holds_floats else max(_OVERSAMPLED * k, _MIN_CANDIDATES)
         num_candidates = min(len(keys), num_candidates)
         # Candidates are read, scaled and multiplied.
@@ -179,19 +231,13 @@ class _Searcher:
         for start in range(0, n, block_rows):
             rows = slice(start, min(start + block_rows, n))
             block = np.ascontiguousarray(finite_block(queries, rows, "queries"))
-            _, found = index.search(block, num_candidates)
+            _, found = self._index.search(block, num_candidates)
             scores[rows], indices[rows] = nearest_of(found, block, keys, k)
             incomplete = np.flatnonzero((indices[rows] < 0).any(axis=1))
             if incomplete.size:
-                # The clusters looked at hold fewer than k keys.
                 best = knn_numpy.top_k(block[incomplete], keys, k, memory_mb=self._memory / 2**20)
                 scores[start + incomplete], indices[start + incomplete] = best
                 num_incomplete += incomplete.size
-            if self._report is not None:
-                self._report(rows.stop, n)
-        _logger.info(
-            "%s: %d rows, filled in %.1f s; %d queries in %.1f s, %d of them exactly",
-            *(self._spec.factory, len(keys), filled - started),
-            *(n, time.perf_counter() - filled, num_incomplete),
-        )
-        return scores, indices
+            if report is not None:
+                report(rows.stop, n)
+        return (scores, indices), num_incomplete

@@ -44,6 +44,7 @@ COMMANDS = Registry(
     ),
     report=("xling_jax.cli.report", "write one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
+    search=("xling_jax.cli.search", "find the lines of a text by their meaning"),
     serve=("xling_jax.cli.serve", "answer over HTTP, in the API of OpenAI's embeddings"),
     quickstart=(
         "xling_jax.cli.quickstart",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.arguments import MODEL_HELP, add_vector_options, load_encoder
 from xling_jax.cli.options import add_options, options_from
+from xling_jax.cli.search import add_corpus_options, check_corpus_options
 from xling_jax.options import OptionError
 from xling_jax.registry import import_extra
 
@@ -33,10 +34,12 @@ examples:
   xling serve --model mini --port 8000
   curl localhost:8000/v1/embeddings -H 'content-type: application/json' \\
       -d '{"model": "mini", "input": ["Good morning.", "Guten Morgen."]}'
+  xling serve --model mini --text manual.txt
   xling serve --model mini news=runs/static/encoder --host 0.0.0.0
 
 POST /v1/embeddings, GET /v1/models (OpenAI), POST /embed (text-embeddings-inference, by the first
-model), GET /health, GET /metrics (Prometheus). Needs pip install 'xling_jax[serve]'.
+model), GET /health, GET /metrics (Prometheus). With --text, the page at / and GET /search?q=QUERY
+search it with the first model, see xling search. Needs pip install 'xling_jax[serve]'.
 """
 
 
@@ -59,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help=f"refuse requests without it; better in ${KEY_VARIABLE}, which ps does not show",
     )
+    add_corpus_options(parser, required=False)
     add_options(parser, Limits)
 
 
@@ -74,9 +78,16 @@ def run(args: argparse.Namespace) -> None:
     limits = options_from(args, Limits)
     api_key = args.api_key or os.environ.get(KEY_VARIABLE)
     names = _names(args.model)
+    check_corpus_options(args)
     with _listening(args.host, args.port) as listener:
         encoders = {name: _load(path, args) for name, path in names.items()}
-        app = make_app(encoders, limits, api_key)
+        corpus = None
+        if args.text:
+            from xling_jax.serve.corpus import Corpus
+
+            options = {"index": args.index, "debias": args.debias}
+            corpus = Corpus(args.text, next(iter(encoders.values())), **options)
+        app = make_app(encoders, limits, api_key, corpus)
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         described = ", ".join(f"{name} ({e.dim} dimensions)" for name, e in encoders.items())

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import hmac
+import importlib.resources
 import logging
 import time
 from collections.abc import Awaitable, Mapping, Sequence
@@ -32,10 +34,12 @@ from xling_jax.version import __version__
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
+    from xling_jax.serve.corpus import Corpus, Hit
 
 _logger = logging.getLogger(__name__)
 
 _MOST_BODY_BYTES = 64 << 20
+_MOST_HITS = 1000
 _CLIENT_GONE = 499  # for the metrics only: nobody reads it
 
 
@@ -48,14 +52,19 @@ class Refusal(Exception):
 
 
 def make_app(
-    encoders: Mapping[str, Encoder], limits: Limits, api_key: str | None = None
+    encoders: Mapping[str, Encoder],
+    limits: Limits,
+    api_key: str | None = None,
+    corpus: Corpus | None = None,
 ) -> ASGIApp:
     """Makes the application.
 
     Args:
         encoders: by the names that requests give as `model`.
         limits: beyond which requests are refused.
-        api_key: that requests must bear, except those for health and metrics; None for none.
+        api_key: that requests must bear, except those for health, metrics and the page; None for
+            none.
+        corpus: what the page at the root searches, with the first encoder; None for no page.
     """
     service = _Service(encoders, limits, api_key)
     routes = [
@@ -66,6 +75,10 @@ def make_app(
         Route("/health", service.health),
         Route("/metrics", service.show_metrics),
     ]
+    if corpus is not None:
+        page = importlib.resources.files("xling_jax.serve").joinpath("page.html").read_bytes()
+        routes.append(Route("/", lambda request: Response(page, media_type="text/html")))
+        routes.append(Route("/search", functools.partial(service.search, corpus=corpus)))
     handlers = {
         Refusal: _refused,
         ClientDisconnect: _gone,
@@ -149,6 +162,22 @@ class _Service:
     async def show_metrics(self, request: Request) -> Response:
         """`GET /metrics` for Prometheus."""
         return PlainTextResponse(self._metrics.text(self._batchers), media_type=CONTENT_TYPE)
+
+    async def search(self, request: Request, corpus: Corpus) -> Response:
+        """`GET /search?q=QUERY&k=10`: the nearest lines of the corpus."""
+        self._check_key(request)
+        name, encoder = next(iter(self._encoders.items()))
+        query, k = request.query_params.get("q", ""), request.query_params.get("k", "10")
+        if not (k.isascii() and k.isdigit() and 1 <= int(k[:9]) <= _MOST_HITS):
+            raise Refusal(400, f"k: must be from 1 to {_MOST_HITS}; got {k!r:.40}", "k")
+        hits: list[Hit] = []
+        if query.strip():
+            texts = self._texts({"q": query}, "q")
+            vectors, _ = await self._encode(request, name, texts, encoder.prompts.get("query", ""))
+            (hits,) = await asyncio.to_thread(corpus.nearest, vectors, int(k))
+        about = {"text": corpus.path.name, "lines": len(corpus.lines), "model": name}
+        about["languages"] = encoder.languages
+        return _json(about | {"hits": [hit._asdict() for hit in hits]})
 
     def measured(self, app: Starlette) -> ASGIApp:
         """The application, whose responses are counted and timed."""
@@ -247,7 +276,7 @@ class _Service:
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
     """The result of work, which is cancelled when the client goes away."""
     working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(request.receive())  # all of the request has been read
+    gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -256,6 +285,12 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
     finally:
         working.cancel()
         gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    """Waits until the client has gone away; what it has still to say is not read by others."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _dimensions(values: Mapping[str, Any], encoder: Encoder) -> int:

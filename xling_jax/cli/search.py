@@ -1,0 +1,121 @@
+"""Finds the lines of a text that are nearest to a query, in any language.
+
+The text is encoded once: vectors are kept beside it until it changes. Prints score, line number
+and line, best first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from typing import TYPE_CHECKING
+
+from xling_jax.cli.arguments import (
+    MODEL_HELP,
+    add_vector_options,
+    check_input,
+    load_encoder,
+)
+from xling_jax.cli.options import flag
+from xling_jax.files.lines import iterate_lines
+from xling_jax.files.untrusted import printable
+from xling_jax.options import OptionError
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+_logger = logging.getLogger(__name__)
+
+# Scores whose meaning is told.
+_TOLD = (0.4, 0.5, 0.6, 0.7, 0.8)
+
+EXAMPLES = """\
+examples:
+  xling search --model mini --text manual.txt "how do I reset my password"
+  xling search --model mini --text manual.txt --query-file questions.txt --json
+  xling search --model M --text news.gz --debias 4 --index hnsw "elections in the capital"
+
+With several queries, each line begins with the number of its query.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("query", nargs="?", help="what to look for")
+    parser.add_argument("--model", required=True, help=MODEL_HELP)
+    add_vector_options(parser)
+    add_corpus_options(parser, required=True)
+    parser.add_argument("--query-file", metavar="FILE", help="one query per line; - for stdin")
+    parser.add_argument("--k", type=int, default=10, help="lines per query (default: 10)")
+    parser.add_argument("--json", action="store_true", help="print a JSON object per query")
+
+
+def add_corpus_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Adds `--text`, `--index` and `--debias`."""
+    parser.add_argument(
+        "--text", required=required, metavar="FILE", help="text to search, one line each"
+    )
+    parser.add_argument(
+        "--index",
+        default="exact",
+        help="for millions of lines: ivf, ivfpq, hnsw or a factory string of faiss, kept beside "
+        "the text too; may miss lines (default: exact)",
+    )
+    parser.add_argument(
+        "--debias",
+        type=int,
+        default=0,
+        metavar="N",
+        help="remove N principal components of the lines, for a text in several languages and an "
+        "encoder that tells them apart; try 4 (default: 0)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    from xling_jax.serve.corpus import Corpus
+
+    if (args.query is None) == (args.query_file is None):
+        raise OptionError("give a query or --query-file")
+    if args.k < 1:
+        raise OptionError(f"--k {args.k}: must be at least 1")
+    check_corpus_options(args)
+    check_input(args, "query_file")
+    encoder = load_encoder(args.model, args)
+    corpus = Corpus(args.text, encoder, index=args.index, debias=args.debias)
+    queries = [args.query] if args.query_file is None else [*iterate_lines(args.query_file)]
+    if not args.json:
+        explain_scores(encoder, args.debias)
+    for number, (query, hits) in enumerate(zip(queries, corpus.search(queries, args.k)), 1):
+        if args.json:
+            found = [hit._asdict() for hit in hits]
+            print(json.dumps({"query": query, "hits": found}, ensure_ascii=False))
+            continue
+        first = "" if args.query_file is None else f"{number}\t"
+        for hit in hits:
+            print(f"{first}{hit.score:.4f}\t{hit.line}\t{printable(hit.text)}")
+
+
+def check_corpus_options(args: argparse.Namespace) -> None:
+    """Refuses options of `add_corpus_options` before any work."""
+    from xling_jax.align.knn_index import EXACT, import_faiss
+
+    check_input(args, "text")
+    if args.text == "-":
+        raise OptionError("--text -: vectors are kept beside the text; write it to a file")
+    if args.debias < 0:
+        raise OptionError(f"--debias {args.debias}: must not be negative")
+    if args.index != EXACT:
+        import_faiss(f"{flag('index')} {args.index}")
+
+
+def explain_scores(encoder: Encoder, debias: int) -> None:
+    """Logs what the scores of first lines mean, if that was measured."""
+    if encoder.calibration is None or debias:
+        return
+    rows = encoder.calibration.thresholds["absolute"]
+    told = [f"{row.score:g}: {row.precision_at_tenth:.0%}" for row in rows if row.score in _TOLD]
+    _logger.info(
+        "scores are cosines; of best matches above a score, so many were translations in texts "
+        "where a tenth of the sentences have one: %s",
+        ", ".join(told),
+    )

@@ -1,0 +1,129 @@
+"""The lines of a text and their vectors, to search by meaning.
+
+Vectors, and an index of them if one is asked for, are kept beside the text under names that hold a
+hash of it and of the model. A text that has changed is encoded again, and what is left of the old
+one is removed.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from xling_jax.align import knn
+from xling_jax.align.knn_index import EXACT, FilledIndex
+from xling_jax.documents.debias import gram_matrix, language_components, remove_components
+from xling_jax.files.embeddings import read_embeddings, write_embeddings
+from xling_jax.files.hashes import fingerprint, hash_file
+from xling_jax.files.lines import iterate_lines
+from xling_jax.files.progress import counted, track
+from xling_jax.files.whole import naming_errors
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+
+_logger = logging.getLogger(__name__)
+
+# Lines that are encoded at a time.
+_WINDOW = 8192
+# Rows of a sample in which the components of `debias` are found.
+_SAMPLE_ROWS = 20_000
+
+
+class Hit(NamedTuple):
+    """A line that was found: cosine, number from 1, and text."""
+
+    score: float
+    line: int
+    text: str
+
+
+class Corpus:
+    """A text to search.
+
+    Args:
+        path: the text, one line each, plain or compressed.
+        encoder: of lines and queries, with its prompts for documents and queries if it has some.
+        index: "exact", or of faiss, see `knn.top_k`; found lines may then miss some.
+        debias: how many of the principal components of all lines to remove from lines and queries.
+            Where the lines are in several languages, these hold what a language has in common.
+
+    Raises:
+        ValueError: if the text has no lines or cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        encoder: Encoder,
+        *,
+        index: str = EXACT,
+        debias: int = 0,
+    ):
+        self._encoder = encoder
+        self.path, self.lines = Path(path), list(iterate_lines(path))
+        if not self.lines:
+            raise ValueError(f"{path}: has no lines to search")
+        model = fingerprint(encoder.fingerprint)[:8]
+        stem = f"{path}.{model}-{hash_file(path)[:16]}"
+        vectors = self._kept(f"{stem}.npy")
+        self._components = None
+        if debias:
+            sample = np.random.default_rng(0).permutation(len(vectors))[:_SAMPLE_ROWS]
+            gram = gram_matrix(np.asarray(vectors[np.sort(sample)]))
+            self._components = language_components(gram, debias)
+            vectors = remove_components(vectors, self._components)
+        self._vectors = knn.UnitRows(vectors, name=f"vectors of {path}")
+        self._index = None
+        if index != EXACT:
+            kept = Path(f"{stem}.{fingerprint([index, debias])[:8]}.faiss")
+            if kept.exists():
+                self._index = FilledIndex.read(kept, self._vectors)
+            else:
+                self._index = FilledIndex.build(self._vectors, index)
+                self._index.write(kept)
+        for left in glob.glob(f"{glob.escape(f'{path}.{model}-')}*"):
+            if not left.startswith(stem):
+                os.unlink(left)
+
+    def search(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """Finds the lines nearest to each query, best first, at most k."""
+        return self.nearest(self._encoder.encode_query(queries), k)
+
+    def nearest(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
+        """As `search`, for the vectors of queries, [n, dim]."""
+        if self._components is not None:
+            vectors = remove_components(vectors, self._components)
+        queries = knn.normalize(vectors, "queries")
+        if self._index is not None:
+            (scores, rows), _ = self._index.search(queries, k)
+        else:
+            scores, rows = knn.top_k(queries, self._vectors, k)
+        return [
+            [Hit(round(s, 4), row + 1, self.lines[row]) for s, row in zip(*both, strict=True)]
+            for both in zip(scores.tolist(), rows.tolist(), strict=True)
+        ]
+
+    def _kept(self, path: str) -> np.ndarray:
+        """The vectors in a file, which is written if there is none."""
+        if not os.path.exists(path):
+            lines = track(self._encoded(), "encode", len(self.lines), "line", len)
+            with naming_errors(path):
+                count = write_embeddings(path, lines, dim=self._encoder.dim)
+            _logger.info("%s: the vectors of %s", path, counted(count, "line"))
+        vectors = read_embeddings(path, self._encoder.dim)
+        if len(vectors) != len(self.lines):
+            raise ValueError(
+                f"{path}: has {len(vectors)} rows for {len(self.lines)} lines; remove it"
+            )
+        return vectors
+
+    def _encoded(self) -> Iterator[np.ndarray]:
+        for start in range(0, len(self.lines), _WINDOW):
+            yield self._encoder.encode_document(self.lines[start : start + _WINDOW])
