@@ -66,6 +66,7 @@ setup(
         "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
         # xling prepare --runner; brings protobuf 6. boto3 for s3://; gs:// needs apache-beam[gcp].
         "beam": ["apache-beam>=2.70", "boto3>=1.9", "msgpack"],
+        "data": ["datasets>=3", "pyarrow>=17"],  # corpora parquet: and hf:, pairs as Parquet
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders
         "faiss": ["faiss-cpu>=1.8"],  # xling mine --index
@@ -81,10 +82,9 @@ setup(
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.
         "peers": [
-            *["alembic", "faiss-cpu", "jax2onnx>=0.17", "mlflow-skinny>=3", "model2vec", "mteb>=2"],
-            "openai",
-            *["onnx>=1.18", "onnxruntime>=1.22", "pandas", "peft", "selenium", "sqlalchemy>=2"],
-            *["wandb>=0.19"],
+            *["alembic", "datasets>=3", "faiss-cpu", "jax2onnx>=0.17", "mlflow-skinny>=3"],
+            *["model2vec", "mteb>=2", "onnx>=1.18", "onnxruntime>=1.22", "openai", "pandas"],
+            *["peft", "pyarrow>=17", "selenium", "sqlalchemy>=2", "wandb>=0.19"],
             *["sentence-transformers", "transformers>=5"],
         ],
         "test": [

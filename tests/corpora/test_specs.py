@@ -17,9 +17,9 @@ def _read(spec: str, languages=("de", "en")) -> list[Row]:
     return list(read_corpus(spec, languages))
 
 
-@pytest.mark.parametrize("spec", ["csv:a.csv", "tsv:", "corpus.txt", ""])
+@pytest.mark.parametrize("spec", ["xls:a.xls", "tsv:", "corpus.txt", ""])
 def test_unknown_kind_is_an_error_that_lists_the_kinds(spec):
-    with pytest.raises(ValueError, match="tsv, moses, tmx, gettext, tfds"):
+    with pytest.raises(ValueError, match="tsv, csv, jsonl, parquet, hf, moses"):
         read_corpus(spec, ("de", "en"))
 
 

@@ -82,8 +82,8 @@ def write_place(place: Path) -> None:
     with gzip.open(place / "corpora/news.tsv.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join([header, *table[:240], ""]))
     (place / "dev.tsv").write_text("\n".join([header, *table[240:], ""]), encoding="utf-8")
-    objects = [dict(zip(texts, row.split("\t"))) for row in table[:240]]
-    (place / "pairs.jsonl").write_text("".join(json.dumps(o) + "\n" for o in objects))
+    blocks = zip(texts["en"][:240], texts["de"][:240])
+    (place / "dialog.pairs").write_text("\n\n".join(map("\n".join, blocks)), encoding="utf-8")
     for code in texts:
         (place / f"text.{code}").write_text("\n".join([*texts[code][:80], ""]), encoding="utf-8")
         documents = [

@@ -77,6 +77,7 @@ class Preparation:
         validation_pairs: rows of each pair to take out of the corpora for the validation loss.
         validation_corpora: corpora for the validation loss instead, each `KIND:WHERE`.
         hold_out_validation: whether no training row may repeat a text of `validation_corpora`.
+        max_broken_share: of the rows of a corpus, so many may be broken; they are dropped.
         cleaning: rules for rows.
         vocab: of the vocabulary.
         layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
@@ -96,6 +97,7 @@ class Preparation:
     validation_pairs: int = 0
     validation_corpora: Sequence[str] = ()
     hold_out_validation: bool = True
+    max_broken_share: float = 0.1
     cleaning: CleaningRules = CleaningRules()
     vocab: VocabOptions = VocabOptions()
     layout: str = "laser"
@@ -126,6 +128,10 @@ class Preparation:
         for name, value in named.items():
             object.__setattr__(self, name, value)
         check_validation(self.validation_pairs, self.validation_corpora)
+        if not 0 <= self.max_broken_share <= 1:
+            raise ValueError(
+                f"data.max_broken_share={self.max_broken_share} must be from 0 to 1 (no limit)"
+            )
         for name in ("corpora", "validation_corpora"):
             specs = getattr(self, name)
             for spec in specs:

@@ -17,6 +17,7 @@ import dataclasses
 import gzip
 import hashlib
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from xling_jax.corpora.beam import store
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.stages import Stage
+from xling_jax.files.lines import BROKEN_UTF8, PROBLEMS
 from xling_jax.files.urls import is_url
 from xling_jax.files.whole import naming_errors
 
@@ -111,6 +113,23 @@ class PairText:
         self.num_rows = {
             pair: sum(rows for _, rows, *_ in members) for pair, members in self._members.items()
         }
+
+    def check_broken(self, name: str, most: float) -> None:
+        """Raises ValueError if more than one row, and more than this share of a pair, is broken."""
+        for pair, counts in self.counts.items():
+            broken = {what: counts[what] for what in PROBLEMS if counts.get(what)}
+            if (total := sum(broken.values())) > max(1, most * counts["read"]):
+                found = ", ".join(f"{count} {what}" for what, count in broken.items())
+                hint = (
+                    "convert it with iconv -f ISO-8859-1 -t UTF-8 if it is Latin-1"
+                    if BROKEN_UTF8 in broken
+                    else "correct it"
+                )
+                raise ValueError(
+                    f"{name}: {total} of {counts['read']} rows of {pair} are broken ({found}); "
+                    f"{hint}, or allow more with "
+                    f"--config.data.max_broken_share={math.ceil(100 * total / counts['read']) / 100}"
+                )
 
     def hashes(self, pair: str) -> np.ndarray:
         """[rows] uint64, memory-mapped; empty for a pair that this corpus does not have."""
@@ -246,13 +265,13 @@ class RowCounter:
     ) -> Iterator[list[Mapping[str, str]]]:
         """Groups the texts of usable rows."""
         chunk, size = [], ChunkSize()
-        for texts, file, line, problem, broken_file in rows:
+        for texts, file, line, problem, broken_file, detail in rows:
             if (count := self.files.get(file)) is None:
                 count = self.files[file] = {"rows": 0, "languages": {}, "problems": {}}
             count["rows"] += 1
             if problem:
                 count["problems"][problem] = count["problems"].get(problem, 0) + 1
-                self._log(broken_file or file, line, problem)
+                self._log(broken_file or file, line, detail or problem.replace("_", " "))
                 continue
             for language in texts:
                 count["languages"][language] = True
@@ -301,6 +320,10 @@ class RowCounter:
             languages = sorted(set().union(*(file["languages"] for file in files)))
             found = f"texts in {', '.join(languages)}" if languages else "only blank rows"
             broken = "".join(f", {count} {problem}" for problem, count in problems.items())
+            if set(problems) & {BROKEN_UTF8}:
+                broken += (
+                    "; convert the files with iconv -f ISO-8859-1 -t UTF-8 if they are Latin-1"
+                )
             return (
                 f"{self._where}: none of {num_rows} rows has both languages of a pair in "
                 f"data.pairs; found {found}{broken}"
@@ -312,9 +335,9 @@ class RowCounter:
             "or take the corpus out of data.corpora"
         )
 
-    def _log(self, file: str, line: int, problem: str) -> None:
+    def _log(self, file: str, line: int, what: str) -> None:
         self._num_problems += 1
         if self._num_problems <= _MAX_LOGGED_PROBLEMS:
-            _logger.warning("%s:%d: %s, row dropped", file, line, problem.replace("_", " "))
+            _logger.warning("%s:%d: %s, row dropped", file, line, what)
         if self._num_problems == _MAX_LOGGED_PROBLEMS + 1:
             _logger.warning("%s: more broken rows; counts.json has their number", file)

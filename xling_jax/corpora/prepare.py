@@ -242,6 +242,8 @@ class _Run:
             work = [(self._readers[spec], stages[spec]) for spec in missing]
             self._engine.clean(work, self._preparation.codes, cleaner)
         texts = {spec: self._engine.text(stage) for spec, stage in stages.items()}
+        for spec, text in texts.items():
+            text.check_broken(spec, self._preparation.max_broken_share)
         for spec in missing:
             for pair, counts in texts[spec].counts.items():
                 reasons = ", ".join(f"{counts[r]} {r}" for r in REASONS if counts.get(r))

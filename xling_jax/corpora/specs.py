@@ -1,26 +1,32 @@
 """Corpora by name: a config writes `KIND:WHERE`, and the reader of that kind finds and reads it.
 
-    tsv:GLOB         n-way TSV with a header of language codes (readers/tsv.py)
-    moses:PREFIX     PREFIX.de, PREFIX.en, ... (readers/moses.py); PREFIX@de-en takes one pair
-    tmx:GLOB         translation memories (readers/tmx.py)
+    tsv:GLOB         n-way TSV with a header of language codes; csv:GLOB (readers/delimited.py)
+    jsonl:GLOB       JSON lines (readers/jsonl.py)
+    parquet:GLOB     Parquet; hf:NAME, a data set of Hugging Face (readers/arrow.py)
+    moses:PREFIX     PREFIX.de, PREFIX.en, ... (readers/moses.py); PREFIX@de-en takes one pair;
+                     moses:GLOB.zip, archives of OPUS
+    tmx:GLOB         translation memories (readers/tmx.py); xlf:GLOB, XLIFF (readers/xliff.py)
     gettext:PATH     catalogs of software messages (readers/gettext.py)
     tfds:NAME        a TensorFlow dataset, NAME[/config][:version][:split] (readers/tfds.py)
+    MODULE:CLASS:X   what a reader of your own reads, a subclass of `readers.base.Reader`
 
-A file named .tsv or .tmx needs no kind. Files may be compressed (.gz .xz .zst .bz2). With `[:N]`
-at its end, a corpus of files is the first N rows of each; slices of datasets are those of TFDS.
-Reading streams; nothing is cleaned here.
+A file whose suffix is a kind needs none. `?OPTION=VALUE&…` after the path are options of the kind.
+Files may be compressed (.gz .xz .zst .bz2). With `[:N]` at its end, a corpus of files is the first
+N rows of each; slices of datasets are those of TFDS. Reading streams; nothing is cleaned here.
 """
 
+import importlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from xling_jax.corpora.readers import READERS
-from xling_jax.corpora.readers.base import Reader, Row
+from xling_jax.corpora.readers.base import Reader, Row, split_options
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.registry import check_choice
 
 _LIMIT = re.compile(r"\[:([0-9_]+)\]$")
+_OUTSIDE = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*):(.+)")
 
 
 def open_corpus(spec: str) -> Reader:
@@ -35,7 +41,8 @@ def open_corpus(spec: str) -> Reader:
             raise ValueError(f"corpus {spec!r}: [:0] would leave no rows; name at least one")
         spec = spec[: match.start()]
     kind, where = _kind_of(spec)
-    return READERS[kind](spec, os.path.expanduser(where)).opened_as(kind, limit)
+    reader = READERS[kind] if kind in READERS else _import_reader(kind)
+    return reader(spec, os.path.expanduser(where)).opened_as(kind, limit)
 
 
 def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
@@ -51,7 +58,7 @@ def moved_corpus(spec: str, move: Callable[[str], str]) -> str:
 def names_kind(spec: str) -> bool:
     """Returns whether a corpus is written as `KIND:WHERE`, and not as the path of a file."""
     kind, _, where = spec.partition(":")
-    return kind in READERS and bool(where)
+    return bool(where) and (kind in READERS or bool(_OUTSIDE.fullmatch(spec)))
 
 
 def check_downloaded(corpora: Iterable[Reader]) -> None:
@@ -85,6 +92,8 @@ def names_below(paths: Sequence[str]) -> list[str]:
 def _kind_of(spec: str) -> tuple[str, str]:
     """KIND and WHERE of a corpus without `[:N]`."""
     kind, _, where = spec.partition(":")
+    if kind not in READERS and (outside := _OUTSIDE.fullmatch(spec)) and not os.path.exists(spec):
+        return outside[1], outside[2]
     if (
         kind not in READERS
         and where
@@ -94,14 +103,34 @@ def _kind_of(spec: str) -> tuple[str, str]:
     ):
         check_choice(f"corpus {spec!r}: its kind", kind, READERS)
     if kind not in READERS or not where:
-        name = spec
-        for suffix in COMPRESSED_SUFFIXES:
-            name = name.removesuffix(suffix)
-        kind, where = os.path.splitext(name)[1][1:], spec
+        kind, where = suffix_of(spec), spec
     if kind not in READERS:
         raise ValueError(
             f"corpus {spec!r} must be KIND:WHERE, such as tsv:data/*.tsv.gz or "
             f"moses:data/europarl.de-en, where KIND is one of {', '.join(READERS)}; or the path "
-            "of a .tsv or .tmx file"
+            "of a file named after its kind, such as .tsv"
         )
-    return kind, where
+    return "zip" if kind == "moses" and suffix_of(where) == "zip" else kind, where
+
+
+def suffix_of(path: str) -> str:
+    """The suffix of a path without its options and compression, in small letters: "tsv"."""
+    name = split_options(path)[0]
+    for suffix in COMPRESSED_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return os.path.splitext(name)[1][1:].lower()
+
+
+def _import_reader(kind: str) -> type[Reader]:
+    """The class of `module:Class`."""
+    module, _, name = kind.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"corpus kind {kind}: {error}; a kind of your own is MODULE:CLASS of a module that "
+            "Python can import (PYTHONPATH)"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Reader)):
+        raise ValueError(f"corpus kind {kind}: must be a subclass of {Reader.__module__}.Reader")
+    return found

@@ -5,12 +5,15 @@ reading fast, and only a block that fails is looked at line by line.
 """
 
 import bz2
+import codecs
+import contextlib
 import errno
 import gzip
 import itertools
 import lzma
 import re
 import sys
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,15 +26,28 @@ MAX_LINE_BYTES = 1_000_000
 BROKEN_UTF8 = "broken_utf8"
 NUL_BYTE = "nul_byte"
 LINE_TOO_LONG = "line_too_long"
-PROBLEMS = (BROKEN_UTF8, NUL_BYTE, LINE_TOO_LONG)
+WRONG_ROW = "wrong_row"  # of a table: too many cells, or not the object that it must be
+PROBLEMS = (BROKEN_UTF8, NUL_BYTE, LINE_TOO_LONG, WRONG_ROW)
 
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 
 _RULES = {
-    BROKEN_UTF8: "text must be UTF-8; found other bytes; convert the file with iconv",
+    BROKEN_UTF8: "text must be UTF-8; found other bytes; is it Latin-1? convert the file with "
+    "iconv -f ISO-8859-1 -t UTF-8",
     NUL_BYTE: "text must not hold NUL bytes; is it UTF-16 or binary? convert it to UTF-8",
     LINE_TOO_LONG: f"a line must be below {MAX_LINE_BYTES:,} bytes; split it",
 }
+
+# What a file that is no text begins with; what it is, and what to do.
+_OTHER_FORMATS = {
+    b"version https://git-lfs.github.com/": ("a git-lfs pointer", "fetch it with git lfs pull"),
+    b"\x1f\x8b\x08": ("gzip", "name it .gz"),
+    b"\xfd7zXZ\0": ("xz", "name it .xz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "name it .zst"),
+    b"PK\3\4": ("a zip archive", "unpack it; of OPUS, moses:PATH.zip reads it as it is"),
+    b"PAR1": ("Parquet", "name it .parquet"),
+}
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 # The same as the inside of a regular expression's group.
 COMPRESSED = "|".join(re.escape(suffix) for suffix in COMPRESSED_SUFFIXES)
@@ -53,14 +69,41 @@ class BrokenLine(NamedTuple):
 def read_chunks(path: str) -> Iterator[bytes]:
     """Reads a file, or stdin for "-", in pieces of at most a few megabytes.
 
-    Files named `.gz`, `.xz`, `.zst` and `.bz2` are decompressed; ValueError if damaged or cut off.
+    Files named `.gz`, `.xz`, `.zst` and `.bz2` are decompressed, as is MEMBER of `A.zip!MEMBER`;
+    ValueError if damaged or cut off, or of another format.
     """
-    suffix = Path(path).suffix
-    if suffix == ".zst":
-        yield from _read_zstd_chunks(path)
-        return
+    chunks = _read_zstd_chunks(path) if path.endswith(".zst") else _read_stream(path)
+    if first := next(chunks, b""):
+        check_format(path, first)
+        yield first
+    yield from chunks
+
+
+def check_format(path: str, head: bytes, but: bytes | None = None) -> None:
+    """Raises ValueError if a file begins as those of another format do, except that of `but`."""
+    for begin, (what, way_out) in _OTHER_FORMATS.items():
+        if head.startswith(begin) and begin != but:
+            raise ValueError(f"{shown(path)}: is {what}, not what its name says; {way_out}")
+
+
+def _read_stream(path: str) -> Iterator[bytes]:
     openers = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-    with _open_stdin() if path == "-" else openers.get(suffix, open)(path, "rb") as stream:
+    archive, is_member, name = path.partition(".zip!")
+    with contextlib.ExitStack() as stack:
+        if path == "-":
+            opened = _open_stdin()
+        elif is_member:
+            from xling_jax.files.untrusted import open_archive
+
+            opened = open_archive(f"{archive}.zip")
+            stack.enter_context(opened)
+            try:
+                opened = opened.open(name)
+            except Exception as error:  # KeyError, RuntimeError if encrypted, NotImplementedError
+                raise _damaged(path, error) from error
+        else:
+            opened = openers.get(Path(path).suffix, open)(path, "rb")
+        stream = stack.enter_context(opened)
         while chunk := _read_chunk(stream, path):
             yield chunk
 
@@ -78,7 +121,7 @@ def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:
     Lines end in "\n" or "\r\n"; the last may lack its end. A byte order mark at the beginning is
     dropped. Other Unicode line separators are text. A line with bytes that are not UTF-8, with a
     NUL byte, or longer than `MAX_LINE_BYTES` is a `BrokenLine`. Path and errors as `read_chunks`;
-    also ValueError for a line without end, and for a file whose lines end in "\r".
+    also ValueError for a line without end, UTF-16, and a file whose lines end in "\r".
     """
     tail = b""  # The beginning of a line whose end has not been read yet.
     # Inside a line that is too long: it has been yielded, and its bytes are thrown away.
@@ -87,6 +130,7 @@ def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:
     at_start = one_line = True
     for chunk in read_chunks(path):
         if at_start:
+            _refuse_utf16(path, chunk)
             chunk, at_start = chunk.removeprefix(_BYTE_ORDER_MARK), False
         end = chunk.rfind(b"\n") + 1
         if not end:
@@ -113,6 +157,14 @@ def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:
         raise ValueError(f"{shown(path)}: lines end in CR alone; convert it with tr '\\r' '\\n'")
     if tail:
         yield _split_block(tail + b"\n")
+
+
+def _refuse_utf16(path: str, head: bytes) -> None:
+    """Raises ValueError if the mark says UTF-16, or nearly every other byte is NUL."""
+    fewer, more = sorted(head[side::2].count(0) / len(head) for side in (0, 1))
+    if head.startswith(_UTF16) or (len(head) > 8 and more > 0.4 and fewer < 0.05):
+        way_out = "convert it with iconv -f UTF-16 -t UTF-8"
+        raise ValueError(f"{shown(path)}: is UTF-16; text must be UTF-8; {way_out}")
 
 
 def _split_block(block: bytes) -> list[str | BrokenLine]:
@@ -143,7 +195,7 @@ def _read_chunk(stream: BinaryIO, path: str) -> bytes:
     """Reads once; what the decompressors raise becomes one kind of error that names the file."""
     try:
         return stream.read(_CHUNK_BYTES)
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError) as error:
         if getattr(error, "errno", None) is not None:  # a real I/O error; damaged data has none
             raise
         raise _damaged(path, error) from error

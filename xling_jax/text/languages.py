@@ -77,6 +77,19 @@ def to_iso639_1(code: str) -> str:
     return _ALIASES.get(base, base)
 
 
+def match_code(tag: str, languages: Sequence[str]) -> str | None:
+    """The one of the languages that a tag of another tool means, or None.
+
+    By the whole code, else by what stands before the first "-", else by its ISO 639 alias: "de-DE",
+    "deu" and "German" are "de".
+    """
+    exact = {code.lower().replace("_", "-"): code for code in languages}
+    alias = {to_iso639_1(code): code for code in languages if "_" not in code}
+    tag = tag.lower().replace("_", "-")
+    base = tag.split("-")[0]
+    return exact.get(tag) or exact.get(base) or alias.get(to_iso639_1(base))
+
+
 def check_languages(codes: Sequence[str]) -> tuple[str, ...]:
     """Returns distinct language codes as a tuple; ValueError if one is malformed or repeated."""
     if isinstance(codes, str):

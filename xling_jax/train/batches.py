@@ -74,6 +74,8 @@ class DataOptions:
         validation_pairs: of each language pair, sentence pairs to take out of the corpora for the
             validation loss.
         validation_corpora: `KIND:WHERE` each, text for the validation loss instead.
+        max_broken_share: of the rows of a corpus that may be broken: not UTF-8, or not of as many
+            cells as the others. They are dropped and counted; more are an error.
         sampling_exponent: pairs are drawn with probability proportional to rows ** exponent: 0 is
             uniform, as in LASER and T-LASER, 1 proportional, 1 / T a temperature T.
         both_directions: train a-b and b-a in the same batch if both are listed.
@@ -98,6 +100,7 @@ class DataOptions:
     hold_out_evaluation: bool = True
     validation_pairs: int = 0
     validation_corpora: tuple[str, ...] = ()
+    max_broken_share: float = 0.1
     sampling_exponent: float = 0.0
     both_directions: bool = False
     bucket_lengths: tuple[int, ...] = ()

@@ -158,6 +158,7 @@ class Experiment:
             validation_pairs=data.validation_pairs,
             validation_corpora=data.validation_corpora,
             hold_out_validation=data.hold_out_evaluation,
+            max_broken_share=data.max_broken_share,
             pairs=data.pairs,
             cleaning=options.make(CleaningRules, config["cleaning"], "cleaning"),
             vocab=vocab,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _IGNORED = {"remat", "max_logits", "reader", "corpora", "exclude"}
 _IGNORED |= {"longest_bucket"}  # acts by the bucket lengths that are chosen
 _IGNORED |= {"teacher", "teacher_texts"}  # its vectors are part of the data
-_IGNORED |= {"hold_out_evaluation", "validation_pairs", "validation_corpora"}
+_IGNORED |= {"hold_out_evaluation", "validation_pairs", "validation_corpora", "max_broken_share"}
 _PLAIN = ("languages", "seed", "compute_dtype", "dropout_generator")
 _OPTIMIZER = {n: options.defaults(make_optimizer)[n] for n in ("clip_global_norm", "l2_penalty")}
 

@@ -260,7 +260,7 @@ def test_a_compiled_catalog_in_an_encoding_that_is_not_its_own_is_named(tmp_path
 
 
 def test_wrong_places_and_options_are_explained(tree, tmp_path):
-    with pytest.raises(ValueError, match="unknown option placholder"):
+    with pytest.raises(ValueError, match="did you mean placeholder"):
         read_texts(f"{tree}?placholder=Y")
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_texts(tmp_path / "absent")

@@ -71,7 +71,7 @@ def test_what_a_file_has_instead_of_pairs_is_said(path):
     no_segments = _tmx(_tuv("en-US", "x") + _tuv("de", "y")).replace("seg>", "note>")
     with pytest.raises(ValueError, match="found de, en-US, but not both with text in <seg>$"):
         _read(path, no_segments)
-    with pytest.raises(ValueError, match="found <xliff> instead of <tmx>; convert the file"):
+    with pytest.raises(ValueError, match="is <xliff>, not <tmx>; read it as xlf:.*memory.tmx$"):
         _read(path, "<xliff><file/></xliff>")
 
 
@@ -104,7 +104,7 @@ def test_character_reference_across_chunks_is_whole(path, monkeypatch):
     for size in range(1, 9):
         chunks = [content[i : i + size] for i in range(0, len(content), size)]
         monkeypatch.setattr(
-            "xling_jax.corpora.readers.tmx.read_chunks", lambda _, c=chunks: iter(c)
+            "xling_jax.corpora.readers.xml_units.read_chunks", lambda _, c=chunks: iter(c)
         )
         assert _read(path, content)[0].texts["de"] == "a ä&b"
 

@@ -1,15 +1,24 @@
 """Readers of parallel text: one module for each kind of corpus, each a stream of rows.
 
-A new kind is a module with a subclass of `base.Reader`, and a line in this table.
+A new kind is a module with a subclass of `base.Reader`, and a line in this table. A kind is also
+the suffix of the files that need none in front of their path.
 """
 
 from xling_jax.registry import Registry
 
+_HERE = "xling_jax.corpora.readers"
 READERS = Registry(
     "corpus kind",
-    tsv="xling_jax.corpora.readers.tsv:TsvReader",
-    moses="xling_jax.corpora.readers.moses:MosesReader",
-    tmx="xling_jax.corpora.readers.tmx:TmxReader",
-    gettext="xling_jax.corpora.readers.gettext:GettextReader",
-    tfds="xling_jax.corpora.readers.tfds:TfdsReader",
+    tsv=f"{_HERE}.delimited:TsvReader",
+    csv=f"{_HERE}.delimited:CsvReader",
+    jsonl=f"{_HERE}.jsonl:JsonlReader",
+    parquet=f"{_HERE}.arrow:ParquetReader",
+    hf=f"{_HERE}.arrow:HuggingFaceReader",
+    moses=f"{_HERE}.moses:MosesReader",
+    zip=f"{_HERE}.moses:MosesZipReader",
+    tmx=f"{_HERE}.tmx:TmxReader",
+    xlf=f"{_HERE}.xliff:XliffReader",
+    xliff=f"{_HERE}.xliff:XliffReader",
+    gettext=f"{_HERE}.gettext:GettextReader",
+    tfds=f"{_HERE}.tfds:TfdsReader",
 )

@@ -3,11 +3,17 @@
 import collections
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qsl
 
+from xling_jax.registry import check_choice
 from xling_jax.text.languages import check_languages
+
+# Where options begin; a "?" in a pattern stands for a character.
+_OPTIONS = re.compile(r"\?(?=[a-z_]+=)")
 
 
 class Row(NamedTuple):
@@ -19,6 +25,7 @@ class Row(NamedTuple):
         line: line number from 1, header included; in a dataset the number of the example.
         problem: None, or one of `files.lines.PROBLEMS`; then `texts` is empty.
         broken_file: the file that the problem is in, where that is not `file`.
+        detail: what the problem is in words, if its name does not say that.
     """
 
     texts: dict[str, str]
@@ -26,27 +33,43 @@ class Row(NamedTuple):
     line: int
     problem: str | None = None
     broken_file: str = ""
+    detail: str = ""
+
+
+def split_options(where: str) -> tuple[str, str]:
+    """The path and the options of `PATH[?OPTION=VALUE&…]`."""
+    path, *query = _OPTIONS.split(where, maxsplit=1)
+    return path, "".join(query)
 
 
 class Reader:
-    """One corpus. A subclass reads one kind of corpus; as it stands, WHERE is a glob of files.
+    """One corpus. A subclass reads one kind of corpus; as it stands, PATH is a glob of files.
 
     Args:
         spec: the corpus as the user names it, for messages.
-        where: the part of the spec after the kind.
+        where: the part of the spec after the kind, `PATH[?OPTION=VALUE&…]`.
 
     Attributes:
+        defaults: option -> its default, "" for none; a subclass has others.
+        path: WHERE without options.
+        options: option -> value.
         finds_by_name: whether `files` looks at names only.
         kind: its name in the table of readers.
         limit: number of rows of each file to read; None for all.
     """
 
+    defaults: Mapping[str, str] = {}
     finds_by_name = True
     kind = ""
     limit: int | None = None
 
     def __init__(self, spec: str, where: str):
         self.spec, self.where = spec, where
+        self.path, query = split_options(where)
+        given = dict(parse_qsl(query, keep_blank_values=True))
+        for name in given:
+            check_choice(f"{spec}: option", name, self.defaults)
+        self.options = {**self.defaults, **given}
 
     def opened_as(self, kind: str, limit: int | None) -> Self:
         """Returns this reader, with its kind and limit set."""
@@ -78,6 +101,15 @@ class Reader:
         rows = self.read(languages)
         return rows if self.limit is None else _first_rows(rows, self.limit)
 
+    def languages(self) -> tuple[str, ...]:
+        """The languages there are, in the order of the corpus, if that can be told at once.
+
+        Raises:
+            ValueError: if the corpus breaks a rule of its kind.
+            OSError: if a file is missing or cannot be read.
+        """
+        return ()
+
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads the corpus.
 
@@ -106,7 +138,7 @@ class Reader:
         Raises:
             OSError: if there are none.
         """
-        paths = sorted(glob.glob(self.where, recursive=True))
+        paths = sorted(glob.glob(self.path, recursive=True))
         if not paths:
             raise FileNotFoundError(f"{self.spec}: no such file; check the path or the pattern")
         for path in paths:
@@ -118,7 +150,7 @@ class Reader:
 
     def moved(self, move: Callable[[str], str]) -> str:
         """Returns WHERE with its path or pattern replaced by `move(path)`."""
-        return move(self.where)
+        return move(self.path) + self.where[len(self.path) :]
 
     def split(self, languages: Sequence[str]) -> list[Self]:
         """Readers of parts that several machines may read: its files, if each can be read alone.

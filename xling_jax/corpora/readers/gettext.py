@@ -17,7 +17,6 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
-from urllib.parse import parse_qsl
 
 import polib
 
@@ -28,7 +27,6 @@ from xling_jax.files.untrusted import open_archive, read_member
 
 _logger = logging.getLogger(__name__)
 
-_OPTIONS = {"placeholder": "X", "source": "en"}
 _ARCHIVES = (".whl", ".zip")
 _CATALOGUES = (".po", ".mo")
 _TAG = r"[A-Za-z]{2,3}(?:[_-](?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3}))?(?:@\w+)?"
@@ -70,17 +68,8 @@ class GettextReader(Reader):
         ValueError: for an unknown option.
     """
 
+    defaults = {"placeholder": "X", "source": "en"}
     finds_by_name = False  # archives are opened
-
-    def __init__(self, spec: str, where: str):
-        super().__init__(spec, where)
-        self._path, _, query = where.partition("?")
-        options = _OPTIONS | dict(parse_qsl(query, keep_blank_values=True))
-        if unknown := sorted(options.keys() - _OPTIONS):
-            raise ValueError(
-                f"{spec}: unknown option {unknown[0]}; options are {', '.join(_OPTIONS)}"
-            )
-        self._placeholder, self._source = options["placeholder"], options["source"]
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads a row from each message that at least two of the languages have.
@@ -103,18 +92,22 @@ class GettextReader(Reader):
     def messages(self, languages: Sequence[str]) -> Iterator[tuple[str, Row]]:
         """As `read`, each row with the path of its catalogs, `*` standing for the language."""
         groups = _group(self._find(), languages)
-        found = {language for group in groups.values() for language in group} | {self._source}
+        found = {language for group in groups.values() for language in group} | {
+            self.options["source"]
+        }
         found &= set(languages)
         if len(found) < 2:
             raise ValueError(
                 f"{self.spec}: needs catalogs for at least two of {', '.join(languages)}; found "
                 f"{', '.join(sorted(found)) or 'none'}; check the codes, or set ?source=CODE if "
-                f"message ids are not {self._source}"
+                f"message ids are not {self.options['source']}"
             )
         return (
             (name, row)
             for name in sorted(groups)
-            for row in _join(name, groups[name], languages, self._source, self._placeholder)
+            for row in _join(
+                name, groups[name], languages, self.options["source"], self.options["placeholder"]
+            )
         )
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
@@ -123,13 +116,11 @@ class GettextReader(Reader):
 
     def moved(self, move: Callable[[str], str]) -> str:
         """As `Reader.moved`; an installed package stays where it is."""
-        if self._path.startswith("package:"):
-            return self.where
-        return move(self._path) + self.where[len(self._path) :]
+        return self.where if self.path.startswith("package:") else super().moved(move)
 
     def _find(self) -> list[_Catalog]:
         """Every catalog under the path, whatever its language, sorted by path."""
-        where = self._path
+        where = self.path
         if where.startswith("package:"):
             paths = _installed_catalogs(where.removeprefix("package:"))
         elif os.path.isdir(where):

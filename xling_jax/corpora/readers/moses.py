@@ -4,9 +4,11 @@ import glob
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Self
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import COMPRESSED_SUFFIXES, read_line_blocks
+from xling_jax.files.untrusted import open_archive
 from xling_jax.text import languages as languages_lib
 
 _END = None  # pads the shorter files; a line is a string or a `BrokenLine`
@@ -26,6 +28,14 @@ class MosesReader(Reader):
         self._prefix = prefix if has_pair else where
         self._pair = languages_lib.parse_pair(pair) if has_pair else None
 
+    def languages(self) -> tuple[str, ...]:
+        """Those of the pair, or all for which there are files."""
+        if self._pair:
+            return self._pair
+        paths = glob.glob(f"{glob.escape(self._prefix)}.*")
+        codes = {path[len(self._prefix) + 1 :].split(".")[0] for path in paths}
+        return tuple(sorted(filter(languages_lib.is_code, codes)))
+
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads the files in lockstep.
 
@@ -39,11 +49,7 @@ class MosesReader(Reader):
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
         """Lists the files of the languages; by default those of all languages there are."""
-        if not (languages or self._pair):
-            paths = glob.glob(f"{glob.escape(self._prefix)}.*")
-            codes = {path[len(self._prefix) + 1 :].split(".")[0] for path in paths}
-            languages = sorted(filter(languages_lib.is_code, codes))
-        return sorted(self._find(languages or self._pair).values())
+        return sorted(self._find(languages or self.languages()).values())
 
     def moved(self, move: Callable[[str], str]) -> str:
         """As `Reader.moved`; the pattern matches the files of all languages."""
@@ -69,6 +75,46 @@ class MosesReader(Reader):
             f"{' '.join(COMPRESSED_SUFFIXES)}, for at least two of {', '.join(languages)}; found "
             f"{', '.join(found.values()) or 'none'}"
         )
+
+
+class MosesZipReader(Reader):
+    """`moses:GLOB.zip`, archives as OPUS has them, `de-en.txt.zip` with `X.de-en.de` and so on."""
+
+    finds_by_name = False  # archives are opened
+
+    def languages(self) -> tuple[str, ...]:
+        """The endings of the longest members."""
+        found: dict[str, None] = {}
+        for path in self.files():
+            with open_archive(path) as archive:
+                largest = sorted(archive.infolist(), key=lambda member: -member.file_size)[:2]
+            found |= dict.fromkeys(member.filename.rpartition(".")[2] for member in largest)
+        return tuple(found)
+
+    def read(self, languages: Sequence[str]) -> Iterator[Row]:
+        """Reads the members in lockstep, as `MosesReader.read`; errors likewise."""
+        found = [self._find(path, languages) for path in self.files()]
+        return itertools.chain.from_iterable(map(read_moses, found))
+
+    def split(self, languages: Sequence[str]) -> list[Self]:
+        """See `Reader.split`."""
+        return [self.of_file(path) for path in self.files()]
+
+    def _find(self, path: str, languages: Sequence[str]) -> dict[str, str]:
+        """Language -> `path!member`, of members that differ only in their endings."""
+        with open_archive(path) as archive:
+            names = archive.namelist()
+        stems: dict[str, dict[str, str]] = {}
+        for name in names:
+            stem, _, tag = name.rpartition(".")
+            if code := languages_lib.match_code(tag, languages):
+                stems.setdefault(stem, {}).setdefault(code, f"{path}!{name}")
+        if not (found := max(stems.values(), key=len, default={})) or len(found) < 2:
+            raise FileNotFoundError(
+                f"{path}: needs members NAME.LANGUAGE for at least two of {', '.join(languages)}; "
+                f"found {', '.join(names) or 'none':.200}"
+            )
+        return {code: found[code] for code in languages if code in found}
 
 
 def _find_file(name: str) -> str | None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _WHERE = re.compile(
     r"(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<version>\d+\.\d+\.\d+))?(:(?P<split>[^?]+))?"
-    r"(\?data_dir=(?P<data_dir>.+))?"
 )
 # One at a time, array_record reads a third as fast.
 _EXAMPLES_A_READ = 1024
@@ -42,16 +41,18 @@ class TfdsReader(Reader):
         ValueError: if WHERE has another form.
     """
 
+    defaults = {"data_dir": ""}
+
     def __init__(self, spec: str, where: str):
         super().__init__(spec, where)
-        match = _WHERE.fullmatch(where)
+        match = _WHERE.fullmatch(self.path)
         if not match:
             raise ValueError(
                 f"{spec}: must be tfds:NAME[/CONFIG][:VERSION][:SPLIT][?data_dir=DIR], such as "
                 "tfds:para_crawl/enfr"
             )
         self._name, self._version = match["name"], match["version"]
-        self._split, self._data_dir = match["split"] or "train", match["data_dir"]
+        self._split, self._data_dir = match["split"] or "train", self.options["data_dir"] or None
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads a row from each example; prepares the dataset first if necessary.

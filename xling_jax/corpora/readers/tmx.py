@@ -1,245 +1,40 @@
-"""Translation memories (TMX 1.4): XML units with a variant for each language, read as a stream.
+"""Translation memories (TMX 1.4): units with a variant for each language."""
 
-Uses expat directly rather than `xml.etree`: expat knows the line of every element, builds no tree
-that would have to be pruned, and text can be repaired before it is parsed, so that a broken byte
-costs one unit and not the file.
-"""
-
-import codecs
-import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Self
-from xml.parsers import expat
-
-from xling_jax.corpora.readers.base import Reader, Row
-from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE, read_chunks
-from xling_jax.text import languages as languages_lib
-
-# Elements inside a segment that hold mark-up of the original document; "hi" holds text.
-_NATIVE_CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
-# Those that stand for something, such as a line break. A space takes their place between letters.
-_ALONE = frozenset({"it", "ph"})
-_GAP = "\ufdd1"  # a noncharacter, as below
-_BETWEEN_LETTERS = re.compile(rf"(?<=\w){_GAP}+(?=\w)")
-# XML allows neither NUL nor other control characters, and real files have both. NUL becomes this
-# noncharacter, which XML allows and no text has, so that its unit can be marked as broken; the
-# others become spaces.
-_NUL_MARK = "\ufdd0"
-_BROKEN_MARK = "\N{REPLACEMENT CHARACTER}"
-_CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")  # some encodings yield them, XML has none
-_REFERENCE = re.compile(r"&#(?:x([0-9a-fA-F]{1,8})|([0-9]{1,10}));")
-_MAX_REFERENCE_LENGTH = len("&#x0010ffff;")
-# An XML file begins with "<", so that its second byte tells UTF-16 from the rest. The order counts:
-# the mark of UTF-32 begins with that of UTF-16.
-_FIRST_BYTES = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-    b"<\0": "utf-16-le",
-    b"\0<": "utf-16-be",
-}
-_DECLARED_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
+from xling_jax.corpora.readers.xml_units import UnitCollector, UnitReader
 
 
-class TmxReader(Reader):
-    """`tmx:GLOB`, translation memories.
+class _TmxCollector(UnitCollector):
+    """Of several variants in one language the first with text counts; "hi" holds text."""
 
-    The language of a variant is matched by its whole code, else by what stands before the first
-    "-", else by its ISO 639 alias: `de-DE` and `deu` are `de`.
-    """
-
-    def read(self, languages: Sequence[str]) -> Iterator[Row]:
-        """Reads a row from each unit, with the line of its `<tu>`.
-
-        Of several variants in one language the first with text counts. Units with bytes that are
-        not of the encoding, with NUL bytes, or with a segment of more than `MAX_LINE_BYTES`
-        characters are rows with a problem. UTF-16 is recognized without a byte order mark.
-
-        Raises:
-            ValueError: if a file is not well-formed XML, declares entities, nests units,
-                variants or segments, or no unit of it has two of the languages.
-        """
-        return (row for path in self.files() for row in _read_file(path, languages))
-
-    def split(self, languages: Sequence[str]) -> list[Self]:
-        """See `Reader.split`."""
-        return [self.of_file(path) for path in self.files()]
-
-
-def _read_file(path: str, languages: Sequence[str]) -> Iterator[Row]:
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    collector = _UnitCollector(path, languages, lambda: parser.CurrentLineNumber)
-    parser.StartElementHandler = collector.start
-    parser.EndElementHandler = collector.end
-    parser.CharacterDataHandler = collector.text
-    # Entities may read other files and grow without bounds; no translation memory needs them. One
-    # that is not declared would be left out of its segment, where a document type is named.
-    entity = "entity {!r:.60} is {}".format
-    parser.EntityDeclHandler = lambda name, *_: collector.refuse(entity(name, "declared"))
-    parser.SkippedEntityHandler = lambda name, _: collector.refuse(entity(name, "unknown"))
-    try:
-        for text in _read_text(path):
-            parser.Parse(text, False)
-            yield from collector.take_rows()
-        parser.Parse("", True)
-    except expat.ExpatError as error:
-        raise ValueError(
-            f"{path}:{error.lineno}: not well-formed XML ({expat.ErrorString(error.code)}); "
-            "fix the file or export it again"
-        ) from error
-    except UnicodeError as error:
-        raise ValueError(
-            f"{path}: is not in the encoding it declares ({error}); convert it to UTF-8"
-        ) from error
-    if not collector.has_pair:
-        found = f"{', '.join(sorted(collector.tags)) or 'no language':.200}"
-        if collector.root != "tmx":
-            found = f"<{collector.root:.60}> instead of <tmx>; convert the file to TMX"
-        elif len(set(collector.tags.values()) - {None}) > 1:
-            found += ", but not both with text in <seg>"
-        raise ValueError(
-            f"{path}: no translation unit has two of {', '.join(languages)}; found {found}"
-        )
-
-
-class _UnitCollector:
-    """Expat handlers that gather the rows of one file."""
-
-    def __init__(self, path: str, languages: Sequence[str], line: Callable[[], int]):
-        self.path, self.line = path, line
-        self.root = ""
-        self.has_pair = False
-        self.tags: dict[str, str | None] = {}  # as in the file -> the language meant
-        self._exact = {code.lower().replace("_", "-"): code for code in languages}
-        self._alias = {languages_lib.to_iso639_1(c): c for c in languages if "_" not in c}
-        self._rows: list[Row] = []
-        self._texts: dict[str, str] = {}
-        self._unit_line = self._segment_length = self._code_depth = 0
-        self._problem: str | None = None
-        self._in_variant = False
-        self._language: str | None = None
-        self._segment: list[str] | None = None
-
-    def take_rows(self) -> list[Row]:
-        rows, self._rows = self._rows, []
-        return rows
-
-    def refuse(self, reason: str) -> None:
-        raise ValueError(f"{self.path}:{self.line()}: {reason}; export the file again")
+    root, holder = "tmx", "<seg>"
+    native = frozenset({"bpt", "ept", "it", "ph", "ut"})
+    alone = frozenset({"it", "ph"})
+    _language: str | None = None
+    _in_variant = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        self.root = self.root or name
+        """See `UnitCollector.start`."""
         if name == "tu":
-            if self._unit_line:
-                self.refuse(f"a unit is inside that of line {self._unit_line}")
-            self._texts, self._problem, self._unit_line = {}, None, self.line()
+            self.begin_unit()
         elif name == "tuv":
             if self._in_variant:
                 self.refuse("a variant is inside another")
             self._in_variant = True
-            tag = attributes.get("xml:lang") or attributes.get("lang") or ""
-            if tag not in self.tags:
-                self.tags[tag] = self._match(tag)
-            self._language = self.tags[tag]
+            self._language = self.match(attributes.get("xml:lang") or attributes.get("lang") or "")
         elif name == "seg":
-            if self._segment is not None:
-                self.refuse("a segment is inside another")
-            if self._unit_line and self._language and self._language not in self._texts:
-                self._segment, self._segment_length = [], 0
-        elif name in _NATIVE_CODE:
-            if name in _ALONE and self._segment and not self._code_depth:
-                self._segment.append(_GAP)
-            self._code_depth += 1
+            self.begin_text(self._language)
 
     def end(self, name: str) -> None:
-        if name == "seg" and self._segment is not None:
-            text = "".join(self._segment)
-            if _GAP in text:
-                text = _BETWEEN_LETTERS.sub(" ", text).replace(_GAP, "")
-            self._end_segment(text)
-            self._segment = None
+        """See `UnitCollector.end`."""
+        if name == "seg":
+            self.end_text(self._language)
         elif name == "tu":
-            texts = {} if self._problem else self._texts
-            self.has_pair = self.has_pair or len(texts) > 1
-            self._rows.append(Row(texts, self.path, self._unit_line, self._problem))
-            self._unit_line = 0
+            self.end_unit()
         elif name == "tuv":
             self._language, self._in_variant = None, False
-        elif name in _NATIVE_CODE:
-            self._code_depth -= 1
-
-    def text(self, data: str) -> None:
-        if self._segment is None or self._code_depth:
-            return
-        self._segment_length += len(data)
-        if self._segment_length > MAX_LINE_BYTES:
-            self._problem = LINE_TOO_LONG  # no more of it is kept
-        else:
-            self._segment.append(data)
-
-    def _end_segment(self, text: str) -> None:
-        if _NUL_MARK in text:
-            self._problem = self._problem or NUL_BYTE
-        elif _BROKEN_MARK in text:
-            self._problem = self._problem or BROKEN_UTF8
-        elif text and not text.isspace():
-            self._texts[self._language] = text
-
-    def _match(self, tag: str) -> str | None:
-        tag = tag.lower().replace("_", "-")
-        base = tag.split("-")[0]
-        alias = self._alias.get(languages_lib.to_iso639_1(base))
-        return self._exact.get(tag) or self._exact.get(base) or alias
 
 
-def _read_text(path: str) -> Iterator[str]:
-    """Decodes a file and replaces what XML forbids."""
-    decoder = None
-    held = ""  # may be the beginning of a character reference
-    for chunk in read_chunks(path):
-        decoder = decoder or codecs.getincrementaldecoder(_find_encoding(path, chunk))("replace")
-        text = held + decoder.decode(chunk)
-        start = text.rfind("&", -_MAX_REFERENCE_LENGTH)
-        if start == -1 or ";" in text[start:]:
-            start = len(text)
-        held = text[start:]
-        yield _repair(text[:start])
-    if decoder:
-        yield _repair(held + decoder.decode(b"", final=True))
+class TmxReader(UnitReader):
+    """`tmx:GLOB`, translation memories."""
 
-
-def _find_encoding(path: str, head: bytes) -> str:
-    """Returns the encoding of an XML file, by its first bytes or by what they declare."""
-    for begin, encoding in _FIRST_BYTES.items():
-        if head.startswith(begin):
-            return encoding
-    declared = _DECLARED_ENCODING.match(head.removeprefix(codecs.BOM_UTF8))
-    encoding = declared[1].decode("ascii") if declared else "utf-8"
-    try:
-        if "<?xml".encode(encoding) != b"<?xml":  # LookupError for what is no text, such as zlib
-            raise LookupError
-        encoding = codecs.lookup(encoding).name
-    except (LookupError, UnicodeError) as error:
-        raise ValueError(
-            f"{path}:1: unknown encoding {encoding!r:.60}, or not that of the file; convert the "
-            "file to UTF-8"
-        ) from error
-    return "utf-8-sig" if encoding == "utf-8" else encoding
-
-
-def _repair(text: str) -> str:
-    if "\0" in text:
-        text = text.replace("\0", _NUL_MARK)
-    if "&#" in text:
-        text = _REFERENCE.sub(_repair_reference, text)
-    return _SURROGATE.sub(_BROKEN_MARK, _CONTROL.sub(" ", text))
-
-
-def _repair_reference(match: re.Match) -> str:
-    """Replaces a reference to a character that XML forbids, such as `&#x1;`."""
-    number = int(match[1], 16) if match[1] else int(match[2])
-    is_legal = (number >= 0x20 and not 0xD800 <= number < 0xE000) or number in (9, 10, 13)
-    return match[0] if is_legal and number not in (0xFFFE, 0xFFFF) else " "
+    collector = _TmxCollector

@@ -1,0 +1,141 @@
+"""Tables of other tools: CSV, JSON lines, Parquet, data sets of Hugging Face; their columns."""
+
+import json
+
+import pytest
+
+from xling_jax.corpora.specs import open_corpus, read_corpus
+
+ROWS = [{"de": "Er rief „ja“.", "en": 'He said "yes", twice.'}, {"de": "Zwei\nZeilen", "en": "Two"}]
+
+
+def texts(spec, languages=("de", "en")):
+    return [row.problem or row.texts for row in read_corpus(str(spec), languages)]
+
+
+def write(path, content):
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_csv_cells_may_be_in_quotation_marks(tmp_path, delimiter):
+    lines = ["id,en,de", '1,"He said ""yes"", twice.",Er rief „ja“.', '2,Two,"Zwei', 'Zeilen"']
+    content = "\n".join(lines) + "\n3,one too many,x,y\n\n"
+    path = write(tmp_path / "a.csv", content.replace(",", delimiter))
+    if delimiter != ",":  # inside of a cell
+        path = write(path, path.read_text().replace(f'yes""{delimiter}', 'yes"",'))
+    assert texts(path) == [*ROWS, "wrong_row", {}]
+    assert [row.line for row in read_corpus(str(path), ("de", "en"))] == [2, 3, 5, 6]
+
+
+def test_tsv_that_a_csv_writer_wrote_is_recognized(tmp_path, caplog):
+    pandas = pytest.importorskip("pandas")
+    frame, path = pandas.DataFrame(ROWS), tmp_path / "a.tsv"
+    for quoting in (1, 0):  # all, what needs it
+        frame.to_csv(path, sep="\t", index=False, quoting=quoting)
+        assert texts(path) == ROWS
+    assert "?quotes=no" in caplog.text
+    assert texts(f"{path}?quotes=no")[0] == {
+        key: '"' + text.replace('"', '""') + '"' for key, text in ROWS[0].items()
+    } | {"de": ROWS[0]["de"]}
+    literal = 'de\ten\n"Ja."\t"Yes."\nEr: "Ja"\tHe: "yes"\n"Er: ""Ja"""\tx\n'
+    assert texts(write(path, literal))[2]["de"] == '"Er: ""Ja"""'
+
+
+def test_columns_name_those_of_a_file_without_header_or_choose_others(tmp_path):
+    path = write(tmp_path / "a.tsv", "0.9\tja\tyes\n0.8\tnein\tno\n")
+    expected = [{"de": "ja", "en": "yes"}, {"de": "nein", "en": "no"}]
+    assert texts(f"tsv:{path}?columns=score,de,en") == expected
+    assert open_corpus(f"{path}?columns=score,de,en").languages() == ("de", "en")
+    with pytest.raises(ValueError, match=r"a\.tsv:1: \?columns= must name .* all 3 of a file"):
+        texts(f"{path}?columns=de,en")
+    path = write(tmp_path / "b.tsv", "src\ttgt\nja\tyes\nnein\tno\n")
+    assert texts(f"{path}?columns=de:src,en:tgt") == expected
+    assert texts(f"{path}?columns=src:de,tgt:en") == expected
+    with pytest.raises(ValueError, match="has no column 'text'; found src, tgt; correct"):
+        texts(f"{path}?columns=de:text,en:tgt")
+    with pytest.raises(ValueError, match="option='column' must be one of columns, quotes"):
+        texts(f"{path}?column=de")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("de", "en"), ("deu_Latn", "English"), ("translation.de", "translation.en")]
+    + [("non_english", "english")],
+)
+def test_columns_are_found_by_codes_names_and_fields(tmp_path, names):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    outer, _, _ = names[0].rpartition(".")
+    inner = [name.rpartition(".")[2] for name in names]
+    records = [dict(zip(inner, (row["de"], row["en"]))) for row in [*ROWS, {"de": None, "en": ""}]]
+    records = [{"id": i} | ({outer: r} if outer else r) for i, r in enumerate(records)]
+    parquet.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    write(tmp_path / "a.jsonl", lines)
+    for name in ("a.parquet", "a.jsonl"):
+        assert texts(tmp_path / name) == [*ROWS, {}]
+    assert texts(f"{tmp_path}/a.parquet?columns=de:{names[0]},en:{names[1]}")[0] == ROWS[0]
+
+
+def test_broken_lines_of_json_are_problems(tmp_path):
+    good = '{"de": "ja", "en": "yes"}\n'
+    path = write(tmp_path / "a.jsonl", good + '["ja"]\n{"de": 1}\n{"de": \n\n' + good)
+    yes = {"de": "ja", "en": "yes"}
+    assert texts(path) == [yes, "wrong_row", "wrong_row", "wrong_row", {}, yes]
+    with pytest.raises(ValueError, match=r"a\.jsonl:1: is a JSON array; .* jq -c"):
+        texts(write(path, f"[{good}]"))
+    with pytest.raises(ValueError, match=r"a\.jsonl:1: not valid JSON.*must be in one line"):
+        texts(write(path, '{\n"de": "ja"}'))
+
+
+def test_parquet_that_is_none_or_holds_numbers_is_refused(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = write(tmp_path / "a.parquet", "version https://git-lfs.github.com/spec/v1\noid x\n")
+    with pytest.raises(ValueError, match=r"a\.parquet: is a git-lfs pointer.* git lfs pull"):
+        texts(path)
+    with pytest.raises(ValueError, match=r"a\.parquet: cannot be read: .*fetch it again"):
+        texts(write(path, "PAR1 and no more"))
+    parquet.write_table(pa.table({"de": ["ja"], "en": [1]}), path)
+    with pytest.raises(ValueError, match=r"a\.parquet: column en must be text; found int64"):
+        texts(path)
+    with pytest.raises(ValueError, match="its columns must name at least two of de, fr; found"):
+        texts(path, ("de", "fr"))
+
+
+@pytest.mark.slow  # imports torch and more
+def test_data_sets_of_hugging_face_are_read_from_directories(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    found = datasets.Dataset.from_list([{"translation": row} for row in ROWS])
+    found.save_to_disk(tmp_path / "flat")
+    datasets.DatasetDict(train=found, test=found.select([1])).save_to_disk(tmp_path / "splits")
+    found.to_parquet(tmp_path / "files" / "train-00000-of-00001.parquet")
+    for name in ("flat", "splits", "files"):
+        reader = open_corpus(f"hf:{tmp_path}/{name}")
+        assert [row.texts for row in reader.rows(("en", "de"))] == ROWS
+        assert reader.languages() == ("de", "en") and reader.files()
+    assert texts(f"hf:{tmp_path}/splits?split=test") == ROWS[1:]
+    with pytest.raises(ValueError, match="split='dev' must be one of train, test"):
+        texts(f"hf:{tmp_path}/splits?split=dev")
+
+
+def test_a_reader_from_outside_is_named_by_module_and_class(tmp_path, monkeypatch):
+    write(
+        tmp_path / "alternating.py",
+        "from xling_jax.corpora.readers.base import Reader, Row\n"
+        "class Lines(Reader):\n"
+        "    def read(self, languages):\n"
+        "        for path in self.files():\n"
+        "            with open(path) as file:\n"
+        "                for number, line in enumerate(file, 1):\n"
+        "                    yield Row(dict(zip(languages, line.split())), path, number)\n",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    write(tmp_path / "a.txt", "ja yes\n")
+    spec = f"alternating:Lines:{tmp_path}/*.txt"
+    assert texts(spec) == [{"de": "ja", "en": "yes"}]
+    assert open_corpus(spec).at(lambda path: path).name == spec
+    with pytest.raises(ValueError, match="no attribute 'Line'; a kind of your own is MODULE:CLASS"):
+        texts(f"alternating:Line:{tmp_path}/*.txt")
+    with pytest.raises(ValueError, match="kind os:path: must be a subclass of"):
+        texts("os:path:x")

@@ -1,0 +1,78 @@
+"""JSON lines: an object a line, whose fields are columns; those of an object inside, `a.b`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from xling_jax.corpora.readers.tables import Cells, Table, TableReader, wrong_row
+from xling_jax.files.lines import BrokenLine, read_line_blocks
+from xling_jax.files.untrusted import one_line, parse_json
+
+
+class JsonlReader(TableReader):
+    """`jsonl:GLOB[?columns=…]`, such as `{"de": …, "en": …}` or WMT's `{"translation": {…}}`."""
+
+    def open(self, path: str) -> Table:
+        """See `TableReader.open`."""
+        return JsonlTable(path)
+
+
+class JsonlTable(Table):
+    """A file of objects; the fields of the first are the columns.
+
+    Raises:
+        ValueError: if the first line is not an object.
+    """
+
+    def __init__(self, path: str):
+        self.name = path
+        for number, line in self._lines():
+            if isinstance(line, BrokenLine) or not line.strip():
+                continue
+            where = f"{path}:{number}"
+            self.heading = f"{where}: the first object"
+            if line.lstrip().startswith("["):
+                raise ValueError(
+                    f"{where}: is a JSON array; write its items a line each: jq -c .[]"
+                )
+            value = parse_json(line, where, way_out="an object must be in one line")
+            if not isinstance(value, dict):
+                raise ValueError(f"{where}: a line must be a JSON object; found {line!r:.40}")
+            self.columns = [name for name, _ in _fields(value)]
+            return
+        raise ValueError(f"{path}: must hold a JSON object in each line; the file is empty")
+
+    def _lines(self) -> Iterator[tuple[int, str | BrokenLine]]:
+        return enumerate(itertools.chain.from_iterable(read_line_blocks(self.name)), 1)
+
+    def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
+        """See `Table.rows`."""
+        names = [self.columns[index] for index in columns]
+        for number, line in self._lines():
+            if isinstance(line, BrokenLine):
+                yield Cells(number, (), line.problem)
+                continue
+            if not line.strip():
+                yield Cells(number, [""] * len(names))
+                continue
+            try:
+                value = parse_json(line, "line")
+                cells = dict(_fields(value))
+            except (ValueError, AttributeError) as error:
+                yield wrong_row(number, f"must be a JSON object ({one_line(error, 100)})")
+                continue
+            found = [cells.get(name) for name in names]
+            if wrong := [cell for cell in found if not isinstance(cell, str | None)]:
+                yield wrong_row(number, f"a text must be a string; found {wrong[0]!r:.40}")
+            else:
+                yield Cells(number, found)
+
+
+def _fields(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        if isinstance(item, dict):
+            yield from ((f"{name}.{inner}", text) for inner, text in item.items())
+        else:
+            yield name, item

@@ -1,0 +1,227 @@
+"""Tables: rows of cells in named columns, of which some are languages.
+
+A format says what the columns are called and gives the cells of its rows; which column is which
+language, and what becomes of wrong rows, is the same for all.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+from xling_jax.corpora.readers.base import Reader, Row
+from xling_jax.files.lines import WRONG_ROW
+from xling_jax.text import languages as languages_lib
+
+_logger = logging.getLogger(__name__)
+
+# A column of row names, as in Parallel Universal Dependencies, that is Indonesian only if asked for.
+_ID_COLUMN = "id"
+# The side that is not English in data sets of sentence-transformers.
+_OTHER = "non_english"
+
+
+class Cells(NamedTuple):
+    """The wanted cells of a row, in the order of the columns asked for; "" or None where empty.
+
+    Attributes:
+        line: its number in the file, from 1.
+        texts: the cells; none if there is a problem.
+        problem, detail: see `Row`.
+    """
+
+    line: int
+    texts: Sequence[str | None]
+    problem: str | None = None
+    detail: str = ""
+
+
+class Table:
+    """One file, or one data set. A subclass reads one format.
+
+    Attributes:
+        name: the path, for messages.
+        columns: names of the columns.
+        heading: what has these names, for messages.
+    """
+
+    name: str
+    columns: Sequence[str]
+    heading: str
+
+    def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
+        """The rows, with the cells of these columns; what cannot be read has a problem."""
+        raise NotImplementedError
+
+
+class TableReader(Reader):
+    """Tables that a pattern matches, with the option `columns`.
+
+    `columns=de,en` reads the columns of these names and, of a table without names, gives its
+    columns these; `columns=de:german,en:text.english` says which column is which language. Without
+    it, a column is a language by its name or by what follows the last point in it
+    (`translation.de`): a code, or the only name of that language (`deu_Latn`, `german`).
+    """
+
+    defaults = {"columns": ""}
+
+    def open(self, path: str) -> Table:
+        """Opens a file, as far as the names of its columns.
+
+        Raises:
+            ValueError, OSError: if that is impossible.
+        """
+        raise NotImplementedError
+
+    def tables(self) -> list[Table]:
+        """All tables of the corpus, opened."""
+        return [self.open(path) for path in self.files()]
+
+    def languages(self) -> tuple[str, ...]:
+        """See `Reader.languages`."""
+        found: dict[str, None] = {}
+        for table in self.tables():
+            found |= dict.fromkeys(self._languages_of(table))
+        return tuple(found)
+
+    def _languages_of(self, table: Table) -> list[str]:
+        if given := self._given():
+            return [code for code in given if languages_lib.is_code(code)]
+        columns = list(table.columns)
+        if len(columns) > 2 and columns[0].lower() == _ID_COLUMN:
+            del columns[0]
+        return [code for code in map(_last, columns) if languages_lib.is_code(code)]
+
+    def read(self, languages: Sequence[str]) -> Iterator[Row]:
+        """Reads the tables that have at least two of the languages.
+
+        All are opened before the first row is read. A row without text has no texts; one that is
+        broken, or has too many or too few cells, has a problem.
+
+        Raises:
+            ValueError: if none has two of the languages, or one names a language twice; while
+                reading, if one holds no text.
+        """
+        usable = self._usable(languages)
+        return (row for table, columns in usable for row in _read(table, columns))
+
+    def split(self, languages: Sequence[str]) -> list[Self]:
+        """See `Reader.split`."""
+        return [self.of_file(table.name) for table, _ in self._usable(languages)]
+
+    def column(self, path: str) -> Iterator[Cells]:
+        """Reads a column of text: the one that `columns` names, or the only one.
+
+        Raises:
+            ValueError: if there is no such column, or there are several and none is named.
+        """
+        table = self.open(path)
+        wanted = [*self._given().values()] or list(table.columns)
+        if len(wanted) != 1 or wanted[0] not in table.columns:
+            raise ValueError(
+                f"{path}: name the column of the text, as {path}?columns=NAME; found "
+                f"{', '.join(table.columns):.200}"
+            )
+        return table.rows([table.columns.index(wanted[0])])
+
+    def _given(self) -> dict[str, str]:
+        """The option `columns`: language -> name of its column."""
+        given = {}
+        for item in filter(str.strip, self.options["columns"].split(",")):
+            code, _, name = map(str.strip, item.partition(":"))
+            if languages_lib.is_iso639(name) and not languages_lib.is_iso639(code):
+                code, name = name, code
+            given[code] = name or code
+        return given
+
+    def _names(self) -> list[str]:
+        """The names that `columns` may give to those of a table without names."""
+        given = self._given()
+        return [] if any(code != name for code, name in given.items()) else list(given)
+
+    def _usable(self, languages: Sequence[str]) -> list[tuple[Table, dict[str, int]]]:
+        """The tables with two of the languages, and the index of the column of each."""
+        tables = self.tables()
+        chosen = [(table, self._choose(table, languages)) for table in tables]
+        usable = [(table, columns) for table, columns in chosen if len(columns) > 1]
+        if not usable:
+            raise _missing_languages(tables[0], languages)
+        for table, columns in chosen:
+            if len(columns) < 2:
+                _logger.info("%s: skipped: fewer than two of %s", table.name, ", ".join(languages))
+        return usable
+
+    def _choose(self, table: Table, languages: Sequence[str]) -> dict[str, int]:
+        """Language -> index of its column, of those that the table has."""
+        given, names = self._given(), list(table.columns)
+        chosen = {}
+        for language in languages:
+            if given:
+                found = [given[language]] if language in given else []
+                if found and found[0] not in names:
+                    raise ValueError(
+                        f"{table.name}: has no column {found[0]!r:.60}; found "
+                        f"{', '.join(names):.200}; correct ?columns="
+                    )
+            else:
+                found = _find(language, languages, names)
+            if names.count(found[0] if found else None) > 1:
+                raise ValueError(
+                    f"{table.heading} names {found[0]!r} twice; keep one column per language"
+                )
+            if found:
+                chosen[language] = names.index(found[0])
+        return chosen
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _find(language: str, languages: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The column of a language, or nothing."""
+    if language in names:
+        return [language]
+    if exact := [name for name in names if _last(name) == language]:
+        return exact[:1]
+    free = [name for name in names if _last(name) not in languages]
+    meant = languages_lib.to_iso639_1
+    same = [name for name in free if meant(_last(name)) == meant(language)]
+    if len(same) == 1 and "_" not in language:
+        _logger.info("column %s is read as %s", same[0], language)
+        return same
+    if len(languages) == 2 and "en" in languages and language != "en":
+        return [name for name in names if _last(name) == _OTHER][:1]
+    return []
+
+
+def _missing_languages(table: Table, languages: Sequence[str]) -> ValueError:
+    found = "<TAB>".join(table.columns)
+    shown = repr(found if len(found) <= 60 else found[:57] + "...")
+    some = ",".join(f"{code}:NAME" for code in languages[:2])
+    return ValueError(
+        f"{table.heading} must name at least two of {', '.join(languages)}; found {shown}; name the "
+        f"columns by the codes in the config, or say which they are: {table.name}?columns={some}"
+    )
+
+
+def _read(table: Table, columns: dict[str, int]) -> Iterator[Row]:
+    languages, has_text, path = list(columns), False, table.name
+    for line, cells, problem, detail in table.rows(list(columns.values())):
+        if problem:
+            yield Row({}, path, line, problem, detail=detail)
+            continue
+        texts = {}
+        for language, cell in zip(languages, cells):
+            if cell and not cell.isspace():
+                texts[language] = cell
+        has_text = has_text or bool(texts)
+        yield Row(texts, path, line)
+    if not has_text:
+        raise ValueError(
+            f"{path}: no row holds text in {' or '.join(languages)}; leave it out of the corpus"
+        )
+
+
+def wrong_row(line: int, detail: str) -> Cells:
+    """A row that breaks the rules of its format."""
+    return Cells(line, (), WRONG_ROW, detail)
