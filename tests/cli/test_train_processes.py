@@ -37,12 +37,12 @@ def end(processes_started, logs):
 @pytest.mark.exhaustive
 def test_a_broken_corpus_is_one_line_of_the_first_process(corpus, tmp_path):
     broken = tmp_path / "broken.tsv"
-    broken.write_text(corpus.read_text() + "a\tb\tc\n")
+    broken.write_text(corpus.read_text().replace("\n", "\r"))
     command = arguments("train", f"tsv:{broken}", tmp_path / "w")
     started = processes.start(tmp_path / "logs", 2, command, heartbeats_of_5_seconds)
     first, second = end(started, tmp_path / "logs")
     (line,) = (line for line in first.splitlines() if line.startswith("xling train: error"))
-    assert "broken.tsv:302: a row must have 2 cells" in line
+    assert "broken.tsv: lines end in CR alone" in line
     assert "broken.tsv" not in second
 
 

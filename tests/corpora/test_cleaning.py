@@ -150,6 +150,19 @@ def test_held_out_tmx_and_columns_that_are_languages(tmp_path):
     assert file_hashes(tsv, ("de", "en")) == {content_hash("good morning")}
 
 
+def test_held_out_tables_count_with_all_their_texts(tmp_path):
+    (tmp_path / "dev.csv").write_text('label,text\npos,"Good, really."\n')
+    assert file_hashes(tmp_path / "dev.csv") == {content_hash("good really")}
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [{"score": 1.0, "translation": {"en": "Good", "de": "Gut"}, "id": "x"}]
+    parquet.write_table(
+        pytest.importorskip("pyarrow").Table.from_pylist(rows), tmp_path / "d.parquet"
+    )
+    assert file_hashes(tmp_path / "d.parquet") == {content_hash("gut"), content_hash("good")}
+    (tmp_path / "picture.zip").write_bytes(b"PK\3\4")
+    assert file_hashes(tmp_path / "picture.zip", strict=False) == set()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "texts"),
     [
@@ -185,6 +198,7 @@ def test_held_out_text_is_compared_by_letters_with_their_marks_in_any_normal_for
         assert content_hash(text) == content_hash(f"  {text.upper()}! ")
     assert content_hash("में") != content_hash("मैं")
     assert content_hash("Straße 1.") == content_hash("STRASSE 1")
+    assert content_hash("Ｆｕｌｌ ﬁg. ①") == content_hash("full FIG 1")  # as vocabularies see it
 
 
 def test_held_out_files_that_do_not_exist_are_an_error(tmp_path):

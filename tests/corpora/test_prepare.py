@@ -75,6 +75,7 @@ def test_every_row_read_is_kept_or_counted_under_one_reason(tmp_path):
             exclude=[str(tmp_path / "dev.tsv")],
             vocab={"size": 40},
             cleaning={"max_tokens_per_sentence": 16},
+            max_broken_share=0.25,
         ),
     )
     (count,) = [pairs["de-en"] for pairs in prepared.counts["corpora"].values()]
@@ -179,7 +180,15 @@ def test_broken_rows_are_logged_with_file_and_line_and_only_a_few(tmp_path, capl
     path = tmp_path / "corpus.tsv"
     good = "Das Haus\tthe house\n"
     path.write_bytes(b"de\ten\n" + (good.encode() + b"kaputt\xff\tbroken\n") * 6)
-    prepare(workdir=tmp_path / "w", **settings(f"tsv:{path}", pairs=("de-en",), vocab={"size": 25}))
+    options = {"pairs": ("de-en",), "vocab": {"size": 25}}
+    with pytest.raises(ValueError) as error:
+        prepare(workdir=tmp_path / "w", **settings(f"tsv:{path}", **options))
+    assert str(error.value) == (
+        f"tsv:{path}: 6 of 12 rows of de-en are broken (6 broken_utf8); if it is Latin-1, convert "
+        "it with iconv -f ISO-8859-1 -t UTF-8, or allow more with "
+        "--config.data.max_broken_share=0.5"
+    )
+    prepare(workdir=tmp_path / "w", **settings(f"tsv:{path}", **options, max_broken_share=0.5))
     warnings = [r.message for r in caplog.records if "broken utf8" in r.message]
     assert [w.split("corpus.tsv")[1] for w in warnings] == [
         f":{line}: broken utf8, row dropped" for line in (3, 5, 7)

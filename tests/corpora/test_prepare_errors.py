@@ -21,8 +21,8 @@ def corpus(tmp_path) -> str:
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("de\ten\n\t\n \t \n", "no line below the header holds text in de or en"),
-        ("de\ten\n", "no line below the header holds text in de or en"),
+        ("de\ten\n\t\n \t \n", "no row holds text in de or en"),
+        ("de\ten\n", "no row holds text in de or en"),
         ("", "empty"),
         (
             "de\ten\nJa\t\n\tYes\n",

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.corpora.options import Preparation
-from xling_jax.corpora.readers.base import Reader
-from xling_jax.corpora.specs import names_below, open_corpus, read_corpus
+from xling_jax.corpora.readers import READERS
+from xling_jax.corpora.readers.tables import TableReader
+from xling_jax.corpora.specs import names_below, names_kind, open_corpus, suffix_of
 from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.lines import BrokenLine, read_line_blocks
 from xling_jax.files.untrusted import parse_json
@@ -59,21 +60,29 @@ def find_held_out(
         ("data.exclude", preparation.exclude, True),
         ("evaluation", preparation.evaluation, False),
     ):
-        for path in held_out_files(map(local, paths), name):
+        corpora = [path for path in paths if names_kind(path)]
+        for path in held_out_files(map(local, (p for p in paths if p not in corpora)), name):
             read = functools.partial(file_hashes, path, preparation.languages, strict=strict)
             found.append(HeldOutText(path, hash_file(path), strict, read))
+        found += [_held_out_corpus(spec, codes, hash_file, local, strict) for spec in corpora]
     for spec in preparation.validation_corpora if preparation.hold_out_validation else ():
-        reader = open_corpus(spec).at(local)
-        paths = reader.files(codes)
-        hashes = map(hash_file, map(os.path.abspath, paths))
-        key = fingerprint(list(zip(names_below(paths), hashes)) or [spec])
-        read = functools.partial(_corpus_hashes, reader, codes)
-        found.append(HeldOutText(spec, key, False, read))
+        found.append(_held_out_corpus(spec, codes, hash_file, local, False))
     return found
 
 
-def _corpus_hashes(reader: Reader, codes: Sequence[str]) -> set[int]:
-    return row_hashes(row.texts for row in reader.rows(codes))
+def _held_out_corpus(
+    spec: str,
+    codes: Sequence[str],
+    hash_file: Callable[[str], str],
+    local: Callable[[str], str],
+    excluded: bool,
+) -> HeldOutText:
+    reader = open_corpus(spec).at(local)
+    paths = reader.files(codes)
+    hashes = map(hash_file, map(os.path.abspath, paths))
+    key = fingerprint(list(zip(names_below(paths), hashes)) or [spec])
+    read = lambda: row_hashes(row.texts for row in reader.rows(codes))
+    return HeldOutText(spec, key, excluded, read)
 
 
 def held_out_difference(
@@ -146,30 +155,39 @@ def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True
 
     Args:
         file: TSV (with or without a header of languages; of a labeled file such as `test.de.tsv`,
-            the first of two columns is the label), TMX, JSON lines (documents with `text`, whose
-            sentences count too, or `sentences`, or a field per language), or plain text with one
-            sentence per line; may be compressed.
+            the first of two columns is the label), another corpus that a reader knows by its
+            suffix, JSON lines (documents with `text`, whose sentences count too, or `sentences`, or
+            a field per language), or plain text with one sentence per line; may be compressed.
         languages: of training; a TMX file is read in these, and a column or field of that name is
             text, also `id`, Indonesian.
-        strict: raise for a line that cannot be read. Otherwise it is skipped: beside the text of
-            an evaluation lie pictures and archives.
+        strict: raise for what cannot be read. Otherwise it is skipped: beside the text of an
+            evaluation lie pictures and archives.
 
     Raises:
         ValueError: if a line is not UTF-8, or should be JSON and is not, or a TMX file is broken;
             names the line.
     """
-    if ".tmx" in Path(file).suffixes[-2:]:
-        return row_hashes(row.texts for row in read_corpus(f"tmx:{file}", languages))
-    return _hashes(_texts(file, _NOT_TEXT.difference(languages), strict))
+    file, not_text, found = str(file), _NOT_TEXT.difference(languages), set()
+    kind = suffix_of(file)
+    try:
+        if kind in READERS and kind not in ("tsv", "jsonl"):
+            reader = open_corpus(f"{kind}:{glob.escape(file)}")
+            if isinstance(reader, TableReader):
+                texts = reader.texts(not_text)
+            else:
+                texts = (text for row in reader.read(languages) for text in row.texts.values())
+        else:
+            texts = _texts(file, not_text, strict)
+        found.update(map(content_hash, texts))
+    except ValueError:
+        if strict:
+            raise
+    return found - {0}
 
 
 def row_hashes(rows: Iterable[Mapping[str, str]]) -> set[int]:
     """The hashes of all texts of rows, language -> text."""
-    return _hashes(text for row in rows for text in row.values())
-
-
-def _hashes(texts: Iterable[str]) -> set[int]:
-    return {content_hash(text) for text in texts} - {0}
+    return {content_hash(text) for row in rows for text in row.values()} - {0}
 
 
 def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:

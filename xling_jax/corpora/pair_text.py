@@ -38,6 +38,7 @@ CHUNK_CHARS = 8_000_000
 _COMPRESSION_LEVEL = 1
 _MAX_LOGGED_PROBLEMS = 3
 _NONE = collections.Counter()
+_LATIN1 = "if it is Latin-1, convert it with iconv -f ISO-8859-1 -t UTF-8"
 # Begins the name of a count; the fingerprint of the file that holds the rows out follows.
 _HELD_OUT_BY = "held_out_by:"
 
@@ -118,18 +119,15 @@ class PairText:
         """Raises ValueError if more than one row, and more than this share of a pair, is broken."""
         for pair, counts in self.counts.items():
             broken = {what: counts[what] for what in PROBLEMS if counts.get(what)}
-            if (total := sum(broken.values())) > max(1, most * counts["read"]):
-                found = ", ".join(f"{count} {what}" for what, count in broken.items())
-                hint = (
-                    "convert it with iconv -f ISO-8859-1 -t UTF-8 if it is Latin-1"
-                    if BROKEN_UTF8 in broken
-                    else "correct it"
-                )
-                raise ValueError(
-                    f"{name}: {total} of {counts['read']} rows of {pair} are broken ({found}); "
-                    f"{hint}, or allow more with "
-                    f"--config.data.max_broken_share={math.ceil(100 * total / counts['read']) / 100}"
-                )
+            if (total := sum(broken.values())) <= max(1, most * counts["read"]):
+                continue
+            found = ", ".join(f"{count} {what}" for what, count in broken.items())
+            way_out = _LATIN1 if BROKEN_UTF8 in broken else "correct them"
+            enough = math.ceil(100 * total / counts["read"]) / 100
+            raise ValueError(
+                f"{name}: {total} of {counts['read']} rows of {pair} are broken ({found}); "
+                f"{way_out}, or allow more with --config.data.max_broken_share={enough}"
+            )
 
     def hashes(self, pair: str) -> np.ndarray:
         """[rows] uint64, memory-mapped; empty for a pair that this corpus does not have."""

@@ -26,13 +26,13 @@ def hash_texts(named_texts: Iterable[tuple[str, Sequence[str]]]) -> str:
 def content_hash(text: str) -> int:
     """64-bit hash of the case-folded letters and digits of a text; 0 if it has none.
 
-    Letters include their combining marks, such as the vowel signs of Indic scripts; which of them
-    are part of a character does not matter (NFC).
+    Letters include their combining marks, such as the vowel signs of Indic scripts. Characters
+    that vocabularies do not tell apart, such as full-width letters, are equal (NFKC).
     """
     if text.isascii():
         content = "".join(filter(str.isalnum, text.lower()))
     else:
-        text = unicodedata.normalize("NFC", text).casefold()
+        text = unicodedata.normalize("NFKC", text).casefold()
         content = "".join(c for c in text if c.isalnum() or unicodedata.category(c)[0] == "M")
     if not content:
         return 0

@@ -72,6 +72,7 @@ def read_chunks(path: str) -> Iterator[bytes]:
     Files named `.gz`, `.xz`, `.zst` and `.bz2` are decompressed, as is MEMBER of `A.zip!MEMBER`;
     ValueError if damaged or cut off, or of another format.
     """
+    path = str(path)
     chunks = _read_zstd_chunks(path) if path.endswith(".zst") else _read_stream(path)
     if first := next(chunks, b""):
         check_format(path, first)

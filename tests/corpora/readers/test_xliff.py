@@ -12,10 +12,12 @@ ONE = """<?xml version="1.0"?>
 <trans-unit id="1"><source>Press <g id="1">Save</g><x id="2"/>now.</source>
 <seg-source>Press</seg-source><target><mrk mtype="seg">Jetzt</mrk> <ph id="3">{b}</ph>sichern.</target>
 <alt-trans><source>Old</source><target>Alt</target></alt-trans></trans-unit>
-<trans-unit id="2"><source>New</source><target state="needs-translation">New</target></trans-unit>
+<trans-unit id="2"><source>New</source><target state="needs-translation">New</target>
+</trans-unit>
 </group></body></file></xliff>
 """
-TWO = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">
+TWO = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en"
+ trgLang="de">
 <file id="f"><unit id="1"><mtc:matches xmlns:mtc="m"><mtc:match><source>No</source>
 <target>Nein</target></mtc:match></mtc:matches>
 <segment><source>The <pc id="1">kettle</pc><ph id="2"/>boils.</source><target>Der Kessel
@@ -64,7 +66,7 @@ def test_an_archive_of_opus_is_read_as_it_is(tmp_path):
         assert (rows[1].file, rows[1].line) == (f"{path}!Books.de-en.en", 2)
         assert open_corpus(spec).files() == [str(path)]
         assert sorted(open_corpus(spec).languages()) == ["de", "en"]
-    with pytest.raises(FileNotFoundError, match="needs members NAME.LANGUAGE for .* fr, it; found"):
+    with pytest.raises(ValueError, match="needs members NAME.LANGUAGE for .* fr, it; found"):
         read_corpus(str(path), ("fr", "it"))
     content = path.read_bytes()
     path.write_bytes(content.replace(b"Nein", b"Nain"))

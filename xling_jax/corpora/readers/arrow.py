@@ -108,8 +108,17 @@ class ArrowTable(Table):
     ):
         self.name, self._batches = name, batches
         self.heading = f"{name}: its columns"
-        self.columns = list(_flat(schema.empty_table()).column_names)
-        self._types = dict(zip(self.columns, _flat(schema.empty_table()).schema.types))
+        flat = _flat(schema.empty_table())
+        self.columns, self._types = flat.column_names, flat.schema.types
+
+    @property
+    def text_columns(self) -> list[int]:
+        """See `Table.text_columns`."""
+        from pyarrow import types
+
+        tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+        inner = [kind.value_type if types.is_dictionary(kind) else kind for kind in self._types]
+        return [i for i, kind in enumerate(inner) if any(is_text(kind) for is_text in tests)]
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """See `Table.rows`.
@@ -120,14 +129,12 @@ class ArrowTable(Table):
         import pyarrow as pa
 
         names = [self.columns[index] for index in columns]
-        for name in names:
-            kind = self._types[name]
-            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-            if not any(
-                is_type(kind)
-                for is_type in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
-            ):
-                raise ValueError(f"{self.name}: column {name} must be text; found {kind}")
+        for index in columns:
+            if index not in self.text_columns:
+                raise ValueError(
+                    f"{self.name}: column {self.columns[index]} must be text; found "
+                    f"{self._types[index]}"
+                )
         number = 0
         with _one_line(self.name, "fetch it again"):
             for batch in self._batches(names):

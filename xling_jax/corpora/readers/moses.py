@@ -110,7 +110,7 @@ class MosesZipReader(Reader):
             if code := languages_lib.match_code(tag, languages):
                 stems.setdefault(stem, {}).setdefault(code, f"{path}!{name}")
         if not (found := max(stems.values(), key=len, default={})) or len(found) < 2:
-            raise FileNotFoundError(
+            raise ValueError(
                 f"{path}: needs members NAME.LANGUAGE for at least two of {', '.join(languages)}; "
                 f"found {', '.join(names) or 'none':.200}"
             )

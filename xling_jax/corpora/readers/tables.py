@@ -5,7 +5,7 @@ language, and what becomes of wrong rows, is the same for all.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from xling_jax.corpora.readers.base import Reader, Row
@@ -14,7 +14,7 @@ from xling_jax.text import languages as languages_lib
 
 _logger = logging.getLogger(__name__)
 
-# A column of row names, as in Parallel Universal Dependencies, that is Indonesian only if asked for.
+# A first column of row names, as in Parallel Universal Dependencies; Indonesian if asked for.
 _ID_COLUMN = "id"
 # The side that is not English in data sets of sentence-transformers.
 _OTHER = "non_english"
@@ -51,6 +51,11 @@ class Table:
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """The rows, with the cells of these columns; what cannot be read has a problem."""
         raise NotImplementedError
+
+    @property
+    def text_columns(self) -> Sequence[int]:
+        """The columns that may hold text."""
+        return range(len(self.columns))
 
 
 class TableReader(Reader):
@@ -107,6 +112,14 @@ class TableReader(Reader):
     def split(self, languages: Sequence[str]) -> list[Self]:
         """See `Reader.split`."""
         return [self.of_file(table.name) for table, _ in self._usable(languages)]
+
+    def texts(self, but: Collection[str]) -> Iterator[str]:
+        """All texts of the corpus, without those in columns of some names."""
+        for table in self.tables():
+            named = ((index, _last(table.columns[index]).lower()) for index in table.text_columns)
+            columns = [index for index, name in named if name not in but]
+            for cells in table.rows(columns):
+                yield from filter(None, cells.texts)
 
     def column(self, path: str) -> Iterator[Cells]:
         """Reads a column of text: the one that `columns` names, or the only one.
@@ -199,8 +212,9 @@ def _missing_languages(table: Table, languages: Sequence[str]) -> ValueError:
     shown = repr(found if len(found) <= 60 else found[:57] + "...")
     some = ",".join(f"{code}:NAME" for code in languages[:2])
     return ValueError(
-        f"{table.heading} must name at least two of {', '.join(languages)}; found {shown}; name the "
-        f"columns by the codes in the config, or say which they are: {table.name}?columns={some}"
+        f"{table.heading} must name at least two of {', '.join(languages)}; found {shown}; name "
+        "the columns by the codes in the config, or say which they are: "
+        f"{table.name}?columns={some}"
     )
 
 
