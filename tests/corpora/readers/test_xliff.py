@@ -10,7 +10,8 @@ ONE = """<?xml version="1.0"?>
 <xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
 <file source-language="en-US" target-language="de-DE"><body><group>
 <trans-unit id="1"><source>Press <g id="1">Save</g><x id="2"/>now.</source>
-<seg-source>Press</seg-source><target><mrk mtype="seg">Jetzt</mrk> <ph id="3">{b}</ph>sichern.</target>
+<seg-source>Press</seg-source>
+<target><mrk mtype="seg">Jetzt</mrk> <ph id="3">{b}</ph>sichern.</target>
 <alt-trans><source>Old</source><target>Alt</target></alt-trans></trans-unit>
 <trans-unit id="2"><source>New</source><target state="needs-translation">New</target>
 </trans-unit>
