@@ -348,7 +348,11 @@ def test_the_encoder_in_the_package_is_not_calibrated_anew(fails, tmp_path):
     assert "copy: is calibrated already; add --overwrite" in fails(copy, 2)
 
 
-def test_escape_sequences_are_shown_and_not_obeyed(fails, tmp_path):
+def test_escape_sequences_are_shown_and_not_obeyed(fails, tmp_path, capsys):
+    write_tsv(tmp_path / "\x1bcgood.tsv")
+    assert main(arguments("prepare", f"tsv:{tmp_path}/\x1bcgood.tsv", tmp_path / "good")) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and "\\x1bcgood" in shown
     missing = ["embed", "--model", "mini", "--output", "o.npy", "--input", "a\x1b[2J\u202e.txt"]
     assert "a\\x1b[2J\\u202e.txt" in fails(missing, 2)
     (tmp_path / "a.tsv").write_text("d\x1b[31m\x07e\tx\na\tb\n")

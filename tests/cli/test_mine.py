@@ -144,11 +144,14 @@ def test_compressed_text(files, encoded):
 
 def test_stdout(files, encoded, monkeypatch):
     assert mine(files) == 0
+    monkeypatch.setattr("tempfile.tempdir", str(files / "tmp"))
+    (files / "tmp/.xling-mine.99-01234567.tmp/left").mkdir(parents=True)  # by a killed process
     stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", stdout)
     sides = ("--source", str(files / "a.en"), "--target", str(files / "b.de"))
     assert main(["mine", "--model", "m", "--output", "-", *sides]) == 0
     assert stdout.buffer.getvalue() == (files / "out.tsv").read_bytes()
+    assert not [*(files / "tmp").iterdir()]
 
 
 def test_of_repeated_lines_the_last_vector_counts_as_in_laser(files):

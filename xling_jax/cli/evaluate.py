@@ -9,7 +9,6 @@ import argparse
 import inspect
 import logging
 import shlex
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,8 @@ from xling_jax.cli.options import (
     words,
 )
 from xling_jax.eval.tasks import TASKS, Task
-from xling_jax.files.whole import write_json
+from xling_jax.files.untrusted import printable
+from xling_jax.files.whole import scratch_directory, write_json
 from xling_jax.options import OptionError, require_file
 from xling_jax.text.languages import to_iso639_1
 
@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
         scores[step] = _measure(args, task, data, encoder, path, place)
         metric = _metric(args, task, scores[step]) if compares else ""
     if compares:
-        print(_compare(args, task, scores, metric, output))
+        print(printable(_compare(args, task, scores, metric, output)))
 
 
 def _checkpoints(args: argparse.Namespace) -> list[int]:
@@ -165,8 +165,8 @@ def _checkpoints(args: argparse.Namespace) -> list[int]:
 def _load_checkpoint(args: argparse.Namespace, step: int) -> Encoder:
     from xling_jax.runs.export import export_checkpoint
 
-    with tempfile.TemporaryDirectory() as scratch:
-        directory = Path(scratch, "encoder")
+    with scratch_directory("xling-evaluate") as scratch:
+        directory = scratch / "encoder"
         export_checkpoint(args.model, step, directory)
         return load_encoder(directory, args)
 
@@ -252,7 +252,7 @@ def _measure(
         "metrics": task.metrics(outcomes),
         "matrices": {name: outcome.to_dict() for name, outcome in outcomes.items()},
     }
-    print(results_lib.write_results(output, task.tables(data, outcomes), content))
+    print(printable(results_lib.write_results(output, task.tables(data, outcomes), content)))
     if getattr(args, "pictures", False):
         from xling_jax.report.pictures import draw_all
 

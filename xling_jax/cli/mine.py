@@ -9,7 +9,6 @@ import itertools
 import logging
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -46,7 +45,7 @@ from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lock import only_run
 from xling_jax.files.progress import Progress, track
-from xling_jax.files.whole import read_json, short_name
+from xling_jax.files.whole import read_json, scratch_directory, short_name
 from xling_jax.options import OptionError, option
 from xling_jax.version import __version__
 
@@ -198,8 +197,8 @@ def _stages(args: argparse.Namespace) -> Iterator[Path]:
     Without --workdir it is hidden beside the output, and removed once that is written.
     """
     if args.workdir is None and args.output == "-":
-        with tempfile.TemporaryDirectory(prefix="xling-mine-") as directory:
-            yield Path(directory)
+        with scratch_directory("xling-mine") as directory:
+            yield directory
         return
     output = Path(args.output)
     directory = Path(args.workdir or output.with_name(f".{short_name(output.name)}.mining"))

@@ -15,6 +15,7 @@ from xling_jax.cli.arguments import add_config_and_workdir
 from xling_jax.config import load
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.prepare import check_corpora
+from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.prepare import prepare_on_beam, prepare_workdir
 from xling_jax.runs.workdir import Workdir
@@ -66,12 +67,12 @@ def run(args: argparse.Namespace) -> None:
     with wrong_use():
         check_corpora(experiment.preparation)
     if runner:
-        print(format_counts(prepare_on_beam(runner, experiment, args.workdir)))
+        print(printable(format_counts(prepare_on_beam(runner, experiment, args.workdir))))
         return
     workdir = Workdir(args.workdir)
     with workdir.in_use():
         made = prepare_workdir(experiment, workdir, anew=True, num_workers=args.num_workers)
-    print(format_counts(made.counts))
+    print(printable(format_counts(made.counts)))
 
 
 def _make_runner(args: argparse.Namespace) -> BeamRunner | None:

@@ -27,6 +27,7 @@ from xling_jax.corpora.quickstart_text import (
     write_sentences,
     write_text,
 )
+from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, require_file
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _show_encoder(workdir: Path, text: QuickstartText) -> _Measured:
         f"{len(found.pairs)} pairs have a margin above {THRESHOLD}; precision "
         f"{found.precision:.1%}, recall {found.recall:.1%}. From the best to the last:\n"
     )
-    print(format_translations(texts, found), flush=True)
+    print(printable(format_translations(texts, found)), flush=True)
     measured = _measure(ENCODER, text, workdir / "results" / ENCODER, "--no-pictures")
     print(
         f"\nSearch in {len(columns['en'])} lines of each language, by cosine; the last query is "

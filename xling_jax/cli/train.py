@@ -5,6 +5,7 @@ import argparse
 from xling_jax.cli import distributed
 from xling_jax.cli.arguments import add_config_and_workdir
 from xling_jax.config import load
+from xling_jax.files.untrusted import printable
 from xling_jax.options import wrong_use
 from xling_jax.runs.train import check_dry_run, train_experiment
 
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
         with wrong_use():
             check_dry_run(experiment)
-            print(describe(experiment))
+            print(printable(describe(experiment)))
         return 0
     with distributed.joined(args) as processes:
         return train_experiment(experiment, args.workdir, processes)

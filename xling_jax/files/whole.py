@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -127,6 +128,17 @@ def temporary_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     with _temporary(path, functools.partial(Path.mkdir, parents=True)) as temporary:
         yield temporary
+
+
+@contextlib.contextmanager
+def scratch_directory(name: str) -> Iterator[Path]:
+    """Gives a directory for this user alone where the system keeps temporary files.
+
+    It is removed in the end, or by the next process that asks for one of the same name.
+    """
+    with temporary_directory(Path(tempfile.gettempdir(), name)) as directory:
+        directory.chmod(0o700)
+        yield directory
 
 
 def rename_directory(source: Path, target: Path) -> None:
