@@ -70,7 +70,7 @@ setup(
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders
         "faiss": ["faiss-cpu>=1.8"],  # xling mine --index
-        "hub": ["huggingface_hub>=1"],  # Encoder.push_to_hub
+        "hub": ["huggingface_hub>=1"],  # hf:ORG/NAME, Encoder.push_to_hub
         "onnx": ["jax2onnx>=0.17", "onnx>=1.18", "onnxruntime>=1.22", "tokenizers>=0.20"],
         # xling serve; httptools reads requests in C.
         "serve": ["httptools", "orjson>=3.10", "starlette>=0.40", "uvicorn>=0.30"],

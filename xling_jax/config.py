@@ -320,6 +320,8 @@ def _take_encoder(config: dict[str, Any], model: str) -> None:
     train["max_length_tokens"] = train.get("max_length_tokens") or limit
     longest = data.get("longest_bucket", options.defaults(DataOptions)["longest_bucket"])
     data["longest_bucket"] = min(longest, limit)
+    default = (recorded.get("prompts") or {}).get(recorded.get("default_prompt"), "")
+    data["prompt"] = data.get("prompt") or default
     if size := recorded["encoder"].get("vocab_size"):
         config.setdefault("vocab", {})["size"] = size  # of a dry run
 

@@ -30,9 +30,18 @@ def test_ids_are_those_of_the_published_tokenizer(published, tmp_path, kind):
     convert_huggingface(published(kind), tmp_path / "m")
     vocab = load_model(tmp_path / "m").vocab
     tokenizer = transformers.AutoTokenizer.from_pretrained(published(kind))
-    for text, ids in zip(TEXTS, vocab.encode(TEXTS), strict=True):
+    to_id = tokenizer.convert_tokens_to_ids
+    specials = [t for t in tokenizer.all_special_tokens if to_id(t) < vocab.size - 1]
+    specials.append(tokenizer.pad_token)
+    written = ["la".join(specials), " ".join(specials), f"{tokenizer.pad_token} mo", *specials]
+    for text, ids in zip(TEXTS + written, vocab.encode(TEXTS + written), strict=True):
         assert [vocab.bos_id, *ids, vocab.eos_id] == tokenizer(text)["input_ids"]
-    assert vocab.pad_id == tokenizer.pad_token_id
+    assert vocab.pad_id == vocab.size - 1 > to_id(tokenizer.pad_token)  # no text has it
+    for backend in ("numpy", "jax"):
+        found = xling_jax.load(tmp_path / "m", backend=backend).encode(written[:3])
+        for vector, text in zip(found, written):  # with attention to what it spells out
+            expected = reference.mean(*reference.token_states(published(kind), [text]))[0]
+            np.testing.assert_allclose(vector, expected, atol=1e-4)
     flat, lengths = vocab.encode_flat(TEXTS)
     np.testing.assert_array_equal(flat, np.concatenate(vocab.encode(TEXTS)))
     assert list(lengths) == [len(ids) for ids in vocab.encode(TEXTS)] and flat.dtype == np.int32
@@ -64,12 +73,12 @@ def test_the_mean_without_special_tokens(published, tmp_path):
     np.testing.assert_array_equal(found[1], 0)
 
 
-def test_padding_is_what_the_tokenizer_says(tmp_path):
+def test_padding_is_not_what_the_config_says(tmp_path):
     """MiniLM and e5 are BERT with XLM-R's tokenizer; their pad_token_id is its <s>."""
     reference.save_model(tmp_path / "e5", "bert", tokenizer="xlm-roberta", pad_token_id=0)
     convert_huggingface(tmp_path / "e5", tmp_path / "m")
     vocab = load_model(tmp_path / "m").vocab
-    assert (vocab.bos_id, vocab.pad_id) == (0, 1)
+    assert (vocab.bos_id, vocab.pad_id) == (0, vocab.size - 1)
     states, mask = reference.token_states(tmp_path / "e5", TEXTS, limit=34)
     found = xling_jax.load(tmp_path / "m").encode(TEXTS)
     np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
@@ -89,7 +98,9 @@ def test_what_a_config_leaves_out_is_as_in_transformers(tmp_path, kind):
     assert found.sizes["layer_norm_epsilon"] == getattr(full, "layer_norm_eps", 1e-12)
     assert found.sizes["activation"] == "gelu"
     assert found.token_types == (0 if kind == "mpnet" else getattr(full, "type_vocab_size", 0))
-    assert found.pad_id == full.pad_token_id
+    counted = kind in ("bert", "distilbert", "xlm")
+    assert (found.counts_left, found.unplaced_id is None) == (counted, counted)
+    assert found.unplaced_id in (None, full.pad_token_id)
     assert found.first_position == LIMITS["bert"] - LIMITS[kind]
     (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": 5}))
     follows = found.first_position and kind != "mpnet"

@@ -177,7 +177,7 @@ def test_special_tokens_in_a_text(published, tmp_path):
     vocab = load_model(tmp_path / "m").vocab
     ids = vocab.encode(["la [SEP] mo", "la [PAD] mo", "la mo"])
     assert list(ids[0]) == [ids[2][0], vocab.eos_id, *ids[2][1:]]
-    assert list(ids[1]) == list(ids[2])  # padding inside would hide what comes after it
+    assert list(ids[1]) == [ids[2][0], vocab.pieces().index("[PAD]"), *ids[2][1:]]
     assert len(vocab.encode(["la \udcff mo"])[0]) > 1  # half a character, of broken input
 
 
@@ -204,7 +204,10 @@ def test_convert_embed_and_evaluate_from_the_command_line(published, tmp_path, c
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a/b"], "PATH a/b: no such directory; nothing is downloaded here: get the model with"),
+        (
+            ["a/b"],
+            "PATH a/b: no such file or directory; a model of the Hugging Face hub is hf:ORG/NAME",
+        ),
         (["."], "config.json: missing; give a model directory as Hugging Face publishes it"),
         ([".", "--vocabulary", "x"], "--vocabulary does not apply to --from huggingface"),
         ([".", "--language", "?"], "--language '\\?' must be a language code such as de"),
@@ -365,5 +368,7 @@ def test_arguments_out_of_range_are_refused(published, tmp_path, options, messag
 def test_a_directory_of_another_kind_says_how_it_is_converted(published, tmp_path):
     with pytest.raises(ValueError, match="a transformer converts with --from huggingface$"):
         convert_model2vec(published("bert"), tmp_path / "m")
-    with pytest.raises(ValueError, match="bert: is a directory; name the .pt file$"):
+    with pytest.raises(
+        ValueError, match="bert: must hold one .pt file; found none; name the file$"
+    ):
         convert_laser(published("bert"), tmp_path / "m")

@@ -278,8 +278,8 @@ def test_the_commands(tmp_path, capsys):
     assert main([*again, "--pooling", "mean"]) == 2
     assert "--pooling does not apply to static encoders" in capsys.readouterr().err
     again[2] = "huggingface"
-    assert main(again) == 1
-    assert "holds a StaticEmbedding, not a transformer" in capsys.readouterr().err
+    assert main(again) == 2
+    assert "is not for --from huggingface; use --from model2vec" in capsys.readouterr().err
     again[2] = "model2vec"
     assert main([*again, "--max-length-tokens", "600"]) == 1
     assert "max_length_tokens=600 must be at most 512, the model's limit" in capsys.readouterr().err

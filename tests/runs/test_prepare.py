@@ -1,13 +1,15 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from xling_jax import config
 from xling_jax.config import load
+from xling_jax.corpora.pair_tokens import ShardWriter
 from xling_jax.encode import model_directory
 from xling_jax.options import OptionError
 from xling_jax.runs.beginning import Beginning
-from xling_jax.runs.export import export_encoder
+from xling_jax.runs.export import export_encoder, make_encoder
 from xling_jax.runs.prepare import check_teacher
 from xling_jax.text.vocab import Vocab
 
@@ -89,23 +91,34 @@ def test_an_export_records_where_the_encoder_began_and_its_dropout(tmp_path, mon
     assert "token_dropout" not in saved["encoder_args"] and saved["results"] == {"a/b": 1.0}
 
 
-def test_an_export_has_the_prompts_and_the_width_of_the_model_that_it_began_with(
-    tmp_path, monkeypatch
-):
+def test_prompts_width_and_origin_of_the_model_that_a_run_began_with(tmp_path, monkeypatch):
     saved = {}
     monkeypatch.setattr(model_directory, "save_model", lambda path, **given: saved.update(given))
     use = {"prompts": {"query": "q: "}, "default_prompt": "query", "truncate_dim": 8}
-    recorded = json.loads((MINI / "config.json").read_bytes())
+    origin = {"source": "org/name", "license": "mit"}
+    recorded = json.loads((MINI / "config.json").read_bytes()) | {"training": origin | {"a": 1}}
     (tmp_path / "config.json").write_text(json.dumps(recorded | use))
     (tmp_path / "encoder.safetensors").touch()
     experiment = load("finetune", [f"--config.train.model_init={tmp_path}"])
     vocab = Vocab(MINI / "sentencepiece.model")
     export_encoder(experiment, vocab, {}, tmp_path / "m", training={}, results={})
     assert use.items() <= saved.items()
+    assert origin.items() <= saved["training"].items() and "a" not in saved["training"]
+    # The default prompt goes before what is trained and measured.
+    texts = SimpleNamespace(read=lambda: [("ein Hund", "a dog")])
+    flat, _, _ = ShardWriter(vocab, 0, experiment.preparation.prompt)._tokenize(texts)
+    expected = vocab.encode(["q: ein Hund", "q: a dog"])
+    assert [list(ids) for ids in flat] == [list(ids) for ids in expected]
+    assert make_encoder(experiment, vocab)._prompt == "q: "
+    other = load(
+        "finetune", [f"--config.train.model_init={tmp_path}", "--config.data.prompt=other: "]
+    )
+    export_encoder(other, vocab, {}, tmp_path / "m", training={}, results={})
+    assert saved["prompts"] == {"query": "q: ", "training": "other: "}
+    assert saved["default_prompt"] == "training"
     (tmp_path / "config.json").unlink()  # gone since
-    saved.clear()
     export_encoder(experiment, vocab, {}, tmp_path / "m", training={}, results={})
-    assert not use.keys() & saved.keys()
+    assert saved["prompts"] == {"training": "q: "} and saved["truncate_dim"] is None
 
 
 def test_vectors_that_a_model_would_replace_are_refused():

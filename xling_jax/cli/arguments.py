@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from xling_jax.encode.encoder import Encoder
 
-MODEL_HELP = "model directory, workdir, or name of a packaged encoder"
+MODEL_HELP = (
+    "model directory, workdir, name of a packaged encoder, or a published encoder: the directory "
+    "of its files, or hf:ORG/NAME"
+)
 SIDES = ("source", "target")
 
 

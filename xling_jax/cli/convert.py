@@ -9,10 +9,12 @@ import argparse
 import inspect
 import logging
 import os
+from pathlib import Path
 
 from xling_jax.cli.arguments import add_output, refuse_existing
 from xling_jax.cli.options import flag, words
 from xling_jax.devices import DTYPES
+from xling_jax.formats.published import fetch_from_hub, importer, readers_of
 from xling_jax.formats.registry import IMPORTERS
 from xling_jax.options import OptionError, require_file
 from xling_jax.text.languages import is_code, to_iso639_1
@@ -20,7 +22,7 @@ from xling_jax.text.languages import is_code, to_iso639_1
 _logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
-  xling convert --from huggingface DIR/LaBSE --output models/labse
+  xling convert hf:sentence-transformers/LaBSE --output models/labse
   xling convert --from huggingface DIR/multilingual-e5-small --output models/e5 --prefix "query: "
   xling convert --from huggingface DIR/xlm-roberta-base --output models/xlmr --layer 8
   xling convert --from huggingface DIR/mmBERT-base --output models/mmbert --pooling mean
@@ -29,8 +31,8 @@ EXAMPLES = """examples:
   xling convert --from laser laser2.pt --output models/laser2
   xling convert --from laser bilstm.93langs.2018-12-26.pt --output models/laser --language de
 
-huggingface, sentence-transformers: a directory on disk, as `hf download NAME --local-dir DIR` makes
-it; nothing is downloaded here. The modules after the transformer (modules.json), prompts and
+huggingface, sentence-transformers: a directory on disk, or hf:ORG/NAME of the Hugging Face hub (pip
+install 'xling_jax[hub]'). The modules after the transformer (modules.json), prompts and
 truncate_dim are kept, unless --pooling or --layer is given; what cannot be kept is refused.
 PyTorch is needed only if the weights are in pytorch_model.bin.
 
@@ -89,12 +91,14 @@ _OPTIONS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
-        dest="source",
-        required=True,
         choices=tuple(IMPORTERS),
-        help="format of the published model",
+        help="whose vectors are wanted (default: those of the library that the files are for)",
     )
-    parser.add_argument("checkpoint", metavar="PATH", help="model directory, or LASER's .pt file")
+    parser.add_argument(
+        "checkpoint",
+        metavar="PATH",
+        help="directory of the files, LASER's .pt file, or hf:ORG/NAME",
+    )
     add_output(parser, "model directory to write")
     parser.add_argument(
         "--languages",
@@ -129,30 +133,29 @@ def run(args: argparse.Namespace) -> None:
         given["language"] = to_iso639_1(args.language)
         if not is_code(given["language"]):
             raise OptionError(f"--language {args.language!r} must be a language code such as de")
-    if args.source == "laser":
-        require_file(args.checkpoint, "PATH")
-        require_file(given.get("vocabulary", args.checkpoint), "--vocabulary")
-    elif not os.path.isdir(args.checkpoint):
+    path, kind = args.checkpoint, vars(args)["from"]
+    if path.startswith("hf:"):
+        path = fetch_from_hub(path)
+    elif not os.path.exists(path):
         raise OptionError(
-            f"PATH {args.checkpoint}: no such directory; nothing is downloaded here: get the model "
-            "with `hf download NAME --local-dir DIR` and give DIR"
+            f"PATH {path}: no such file or directory; a model of the Hugging Face hub is "
+            "hf:ORG/NAME"
         )
+    kinds = readers_of(Path(path))
+    if not kinds and kind is None:
+        raise OptionError(f"PATH {path}: is no published encoder that is known; name it by --from")
+    if kinds and kind not in (None, *kinds):
+        raise OptionError(f"PATH {path}: is not for --from {kind}; use --from {kinds[0]}")
+    kind = kind or kinds[0]
     refuse_existing(args.output, args.overwrite)
-    convert = IMPORTERS[args.source]
-    if args.source == "sentence-transformers":
-        from xling_jax.formats.model2vec import convert_static_embedding, is_static
-
-        if not os.path.isfile(os.path.join(args.checkpoint, "modules.json")):
-            raise OptionError(
-                f"PATH {args.checkpoint}: has no modules.json; --from huggingface converts a "
-                "transformer alone"
-            )
-        convert = convert_static_embedding if is_static(args.checkpoint) else convert
+    convert = importer(kind, Path(path))
     known = inspect.signature(convert).parameters
     if wrong := [name for name in given if name not in known]:
-        kind = "static encoders" if "static" in convert.__name__ else f"--from {args.source}"
+        kind = "static encoders" if "static" in convert.__name__ else f"--from {kind}"
         raise OptionError(f"{_flag(wrong[0])} does not apply to {kind}")
+    if "vocabulary" in given:
+        require_file(given["vocabulary"], "--vocabulary")
     given |= {"languages": args.languages, "overwrite": args.overwrite}
-    recorded = convert(args.checkpoint, args.output, **given)
+    recorded = convert(path, args.output, **given)
     facts = (f"{k.replace('_', ' ')}: {v}" for k, v in recorded.items() if isinstance(v, str))
     _logger.info("%s: written; %s", args.output, "; ".join(facts))

@@ -82,6 +82,7 @@ class Preparation:
         vocab: of the vocabulary.
         layout: special tokens of the vocabulary, a key of `vocab.SPECIALS`.
         seed: of the vocabulary's sample.
+        prompt: what goes before a text when it becomes tokens.
         teacher: whose vectors to compute for the rows, see `row_vectors`: `model`, `texts`,
             `width`, and `languages`, pair -> the sides; empty for none.
 
@@ -102,6 +103,7 @@ class Preparation:
     vocab: VocabOptions = VocabOptions()
     layout: str = "laser"
     seed: int = 0
+    prompt: str = ""
     teacher: Mapping = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):

@@ -236,10 +236,11 @@ class ShardWriter:
     Args:
         vocab: the vocabulary.
         max_tokens: maximum pieces of a side; 0 for no limit.
+        prompt: before every text.
     """
 
-    def __init__(self, vocab: Vocabulary, max_tokens: int):
-        self._vocab, self._max_tokens = vocab, max_tokens
+    def __init__(self, vocab: Vocabulary, max_tokens: int, prompt: str = ""):
+        self._vocab, self._max_tokens, self._prompt = vocab, max_tokens, prompt
 
     def __call__(self, shard: Shard) -> dict[str, Any]:
         """Writes a shard, then its counts, whose presence says that it is whole; returns these."""
@@ -286,7 +287,8 @@ class ShardWriter:
         rows = selected.read()
         # One thread: there are as many processes as cores already.
         sides = [
-            self._vocab.encode([row[side] for row in rows], num_threads=1) for side in range(2)
+            self._vocab.encode([self._prompt + row[side] for row in rows], num_threads=1)
+            for side in range(2)
         ]
         lengths = np.asarray([[len(ids) for ids in side] for side in sides], np.int64)
         lengths = lengths.reshape(2, len(rows))

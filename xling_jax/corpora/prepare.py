@@ -192,7 +192,8 @@ class _Run:
         )
         plans = self._plan(texts, rows, vocab)
         held = self._plan_validation(texts, validation, rows, vocab)
-        writer = ShardWriter(vocab, preparation.cleaning.max_tokens_per_sentence)
+        limit = preparation.cleaning.max_tokens_per_sentence
+        writer = ShardWriter(vocab, limit, preparation.prompt)
         write_pair_tokens([*plans, *held], functools.partial(engine.write_shards, writer))
         axes_sample = functools.partial(sample, _AXES_SENTENCES)
         vectors = self._teach(plans, held, writer, axes_sample)

@@ -154,6 +154,7 @@ def pair_key(preparation: Preparation, text_keys: Sequence[str], vocab: str) -> 
             "text": list(text_keys),
             "vocab": vocab,
             "max_tokens": preparation.cleaning.max_tokens_per_sentence,
+            **({"prompt": preparation.prompt} if preparation.prompt else {}),
             **_which_rows(preparation),
         }
     )

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
 
 _LOWERCASE = {True: "yes", False: "no", None: "as its tokenizer does"}
-_TAGS = ("sentence-similarity", "feature-extraction", "cross-lingual", "bitext-mining")
+_TAGS = ("sentence-similarity", "feature-extraction")
+_CROSS_LINGUAL_TAGS = ("cross-lingual", "bitext-mining")
 # Margins in the card; `config.json` has all.
 _SCORES = {"ratio": "margin", "absolute": "cosine"}
 
+
+# Keys of a card's header, and of the record of a model that came from elsewhere.
+LICENSE = ("license", "license_name", "license_link")
 
 _CARD = """\
 {header}
 # {name}
 
-Turns a sentence in any of its languages into a vector of {dim} floats; \
-translations get close vectors.
+{promise}
 
 ```python
 import xling_jax
@@ -65,6 +68,21 @@ def encoder_name(config: Mapping[str, Any]) -> str:
     return f"{config['family']} sentence encoder{languages}"
 
 
+def is_cross_lingual(config: Mapping[str, Any]) -> bool:
+    """Returns whether a model is known to be of several languages."""
+    return len(config["languages"]) > 1
+
+
+def promise(config: Mapping[str, Any], dim: int) -> str:
+    """What an encoder does, in a sentence."""
+    if is_cross_lingual(config):
+        return (
+            f"Turns a sentence in any of its languages into a vector of {dim} floats; "
+            "translations get close vectors."
+        )
+    return f"Turns a sentence into a vector of {dim} floats; similar sentences get close vectors."
+
+
 def model_card(
     config: Mapping[str, Any],
     *,
@@ -83,6 +101,7 @@ def model_card(
     return _CARD.format(
         header=card_header(config, name=name, library="xling_jax", results=results),
         name=name,
+        promise=promise(config, config.get("truncate_dim", config["dim"])),
         dim=config.get("truncate_dim", config["dim"]),
         params=f"{num_params:,}, {size_mb:,.1f} MB",
         pieces=f"{vocab.size:,}",
@@ -109,14 +128,23 @@ def card_header(
 ) -> str:
     """Returns the YAML header of a model card, as the Hugging Face hub reads it.
 
-    It names no license: that is for whoever publishes the model to say. `results` are
-    `eval_name/metric` to number; those of a name without a metric are left out.
+    The license is that of the published model that this one came from, if its card said one;
+    others are for whoever publishes the model to say. `results` are `eval_name/metric` to number;
+    those of a name without a metric are left out.
     """
     header: dict[str, Any] = {
         "library_name": library,
         "pipeline_tag": "sentence-similarity",
-        "tags": [*_TAGS, config["family"], *tags],
+        "tags": [
+            *_TAGS,
+            *(_CROSS_LINGUAL_TAGS if is_cross_lingual(config) else ()),
+            *(config["family"], *tags),
+        ],
     }
+    training = config.get("training") or {}
+    header |= {key: training[key] for key in LICENSE if key in training}
+    if "/" in str(training.get("source", "")):  # of the hub
+        header["base_model"] = training["source"]
     # Codes of two or three letters; the hub refuses others.
     if languages := [code for code in config["languages"] if re.fullmatch("[a-z]{2,3}", code)]:
         header["language"] = languages

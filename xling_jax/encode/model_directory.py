@@ -36,6 +36,7 @@ from xling_jax.files.untrusted import one_line, parse_json
 from xling_jax.files.whole import naming_errors, whole_directory, write_whole
 from xling_jax.models.numpy_encoders import NUMPY_ENCODERS, NumpyEncoder
 from xling_jax.models.numpy_static import NumpyStatic
+from xling_jax.registry import Registry
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 from xling_jax.version import __version__
 
@@ -54,6 +55,13 @@ SHIPPED = {
     config.parent.name: config.parent
     for config in pathlib.Path(__file__).parents[1].glob(f"shipped/*/{CONFIG_FILE}")
 }
+
+# What `find_model_directory` does with encoders of other libraries; `formats` is above this room.
+_PUBLISHED = Registry(
+    "published encoder",
+    hf="xling_jax.formats.published:fetch_from_hub",
+    converted="xling_jax.formats.published:convert_into_cache",
+)
 
 _CONFIG_TYPES: dict[str, type] = {
     "family": str,
@@ -151,15 +159,23 @@ def special_ids(vocab: Vocabulary, names: Sequence[str]) -> list[int]:
 
 
 def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
-    """Finds a model directory, a workdir's `encoder/` or a shipped name, or raises OptionError."""
+    """Finds a model directory, a workdir's `encoder/`, a shipped name or a published encoder.
+
+    The last, a directory or `hf:ORG/NAME`, is converted into the cache, see `formats.published`.
+    OptionError if there is no such model; ValueError if it cannot be converted.
+    """
+    if not isinstance(name_or_path, (str, os.PathLike)):
+        raise options.OptionError(f"a model must be a name or a path; found {name_or_path!r:.40}")
     name = os.fspath(name_or_path)
-    path = pathlib.Path(name)
+    path = _PUBLISHED["hf"](name) if name.startswith("hf:") else pathlib.Path(name).expanduser()
     if (path / PARAMS_FILE).exists():
         return path
     if (path / "encoder").is_dir():
         return path / "encoder"
     if name in SHIPPED:
         return SHIPPED[name]
+    if path.exists() and (converted := _PUBLISHED["converted"](path)):
+        return converted
     if path.is_dir():
         found = f"is a directory with neither {PARAMS_FILE} nor encoder/{PARAMS_FILE}"
         if (path / "checkpoints").is_dir():
@@ -168,8 +184,8 @@ def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
         found = "no such directory"
     shipped = ", ".join(sorted(SHIPPED)) or "none"
     raise options.OptionError(
-        f"{name}: {found}; use a model directory, a workdir of xling train, "
-        f"or the name of a packaged encoder ({shipped})"
+        f"{name}: {found}; use a model directory, a workdir of xling train, a published encoder "
+        f"(a directory, or hf:ORG/NAME), or the name of a packaged encoder ({shipped})"
     )
 
 

@@ -20,7 +20,13 @@ from xling_jax.encode.model_directory import save_model
 from xling_jax.formats import huggingface_bert as bert
 from xling_jax.formats import huggingface_rotary as rotary
 from xling_jax.formats.huggingface_bert import Published
-from xling_jax.formats.huggingface_files import CONFIG_FILE, Tensors, read_adapter, read_settings
+from xling_jax.formats.huggingface_files import (
+    CONFIG_FILE,
+    Tensors,
+    read_adapter,
+    read_origin,
+    read_settings,
+)
 from xling_jax.formats.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
 from xling_jax.formats.modules import Modules, Projection, list_modules, read_modules
 from xling_jax.models.numpy_bert import LAYER_NORM
@@ -64,7 +70,7 @@ def convert_huggingface(
         language: whose Moses rules split the text, for XLM only; None is English.
         base: directory of the model that an adapter was made for; None looks where the adapter
             says.
-        languages: codes of the training languages, for information.
+        languages: codes of the training languages, for information; by default those of the card.
         max_length_tokens: longer texts are cut; None is the model's limit.
         overwrite: replace a model directory that is there.
 
@@ -107,12 +113,10 @@ def convert_huggingface(
         language=language or "en",
         lowercase=modules.lowercase,
     )
-    if family is bert and vocab.size > published.vocab_size:
-        raise ValueError(
-            f"{transformer}: the tokenizer has {vocab.size} tokens, the model's table "
-            f"{published.vocab_size} rows; the files are from different models"
-        )
     arguments = _encoder_arguments(published, modules, layer, pool_specials, compute_dtype)
+    # With rows for padding and for added tokens that the published table lacks; Gemma's tokenizer
+    # has one for images. The original fails on them.
+    arguments["vocab_size"] = max(published.vocab_size, vocab.size)
     positions = arguments["max_length_tokens"]
     if max_length_tokens is None:
         # As sentence-transformers, whose limit replaces the tokenizer's.
@@ -131,9 +135,10 @@ def convert_huggingface(
         is_norm = dense.activation == LAYER_NORM
         head.append("layer norm" if is_norm else f"dense {dense.width} {dense.activation}")
     use = modules.use if prefix is None else modules.use._replace(prompts={}, default_prompt=None)
+    origin, of_card = read_origin(source)
     training = {
         "converted_from": "a Hugging Face model directory",
-        "source": source.resolve().name,
+        **origin,
         "model_type": published.model_type,
         "weights": tensors.path.name,
         **({"adapter": f"LoRA on {weights.resolve().name}"} if adapter else {}),
@@ -155,7 +160,7 @@ def convert_huggingface(
         encoder_args={**arguments, "pad_id": vocab.pad_id},
         params=params,
         vocab=vocab,
-        languages=languages,
+        languages=languages or of_card,
         max_length_tokens=max_length_tokens,
         training=training,
         prompts=use.prompts,
@@ -200,10 +205,10 @@ def _encoder_arguments(
         )
     return {
         **published.sizes,
-        "vocab_size": published.vocab_size,
         "layers": layers if layer is None else layer,
         "max_length_tokens": published.positions - published.first_position,
         **({"relative_positions": True} if published.position_buckets else {}),
+        **({} if published.unplaced_id is None else {"unplaced_id": published.unplaced_id}),
         "pooling": modules.pooling,
         "pool_specials": pool_specials,
         "projections": [[p.width, p.activation, p.use_bias] for p in modules.projections],

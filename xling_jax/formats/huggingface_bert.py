@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, Tensors, read_settings
+from xling_jax.formats.huggingface_files import (
+    CONFIG_FILE,
+    Settings,
+    Tensors,
+    read_settings,
+    with_unused_rows,
+)
 from xling_jax.models.numpy_bert import POSITION_BUCKETS
 
 FAMILY = "bert"
@@ -24,7 +30,6 @@ class Layout(NamedTuple):
         layer: our name -> name of that matrix or norm in layer {}, without `.weight` and `.bias`.
         activation: key of config.json, "" if `gelu_activation` chooses between gelu and relu.
         token_type: name of the table of token types, "" without one.
-        prefixes: what names may begin with, in checkpoints of a model with a task's head.
         has_pooler: whether there is a dense layer on the first token, `pooler.dense`.
         dropout: keys of config.json for `dropout` and `attention_dropout`, both 0.1 by default.
         pad_id: default of `pad_token_id`.
@@ -39,7 +44,6 @@ class Layout(NamedTuple):
     layer: Mapping[str, str]
     activation: str
     token_type: str
-    prefixes: tuple[str, ...]
     has_pooler: bool = False
     dropout: tuple[str, str] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     pad_id: int = 0
@@ -71,7 +75,6 @@ _BERT = Layout(
     },
     activation="hidden_act",
     token_type="embeddings.token_type_embeddings",
-    prefixes=("", "bert.", "roberta."),
     has_pooler=True,
 )
 _DISTILBERT = Layout(
@@ -92,7 +95,6 @@ _DISTILBERT = Layout(
     },
     activation="activation",
     token_type="",
-    prefixes=("", "distilbert."),
     dropout=("dropout", "attention_dropout"),
 )
 _XLM = Layout(
@@ -112,7 +114,6 @@ _XLM = Layout(
     },
     activation="",
     token_type="",
-    prefixes=("", "transformer."),
     dropout=("dropout", "attention_dropout"),
     pad_id=2,
 )
@@ -127,7 +128,6 @@ _MPNET = _ROBERTA._replace(
         "attention_norm": "encoder.layer.{}.attention.LayerNorm",
     },
     token_type="",
-    prefixes=("", "mpnet."),
     position_bias="encoder.relative_attention_bias",
 )
 LAYOUTS = {
@@ -155,8 +155,8 @@ class Published(NamedTuple):
     """The transformer of a directory, with the sizes and rates of `models.bert.BertEncoder`.
 
     Its tables have `vocab_size` rows of tokens, `positions`, `token_types` and `position_buckets`,
-    0 without one; `first_position` is the row of the first token. Without a `pad_id`, of padding
-    unless the tokenizer names one, padding gets an id that no text has.
+    0 without one; `first_position` is the row of the first token. `unplaced_id` is that of a token
+    which positions do not count, and `counts_left` says whether they count padding on the left.
     """
 
     model_type: str
@@ -168,7 +168,8 @@ class Published(NamedTuple):
     token_types: int
     first_position: int
     position_buckets: int
-    pad_id: int | None
+    unplaced_id: int | None = None
+    counts_left: bool = False
 
 
 def read_config(directory: Path) -> Published:
@@ -210,7 +211,8 @@ def read_config(directory: Path) -> Published:
         token_types=config.size("type_vocab_size", 2) if layout.token_type else 0,
         first_position=pad_id + 1 if layout.skips_padding else 0,
         position_buckets=buckets,
-        pad_id=pad_id,
+        unplaced_id=pad_id if layout.skips_padding else None,
+        counts_left=not layout.skips_padding,
     )
 
 
@@ -233,15 +235,18 @@ def encoder_params(
 ) -> dict[str, Any]:
     """Parameters of `models.bert.BertEncoder` without projections."""
     layout, width = published.layout, published.sizes["width"]
-    found = (p for p in layout.prefixes if f"{p}{layout.token}.weight" in tensors.names)
-    tensors.prefix = next(found, "")
+    tensors.begin_at(f"{layout.token}.weight")
     positions = tensors.take(f"{layout.position}.weight", published.positions, width)
     if published.token_types:
         # Every token of a sentence has type 0.
         types = tensors.take(f"{layout.token_type}.weight", published.token_types, width)
         positions = positions + types[0]
+    table = tensors.take(f"{layout.token}.weight", published.vocab_size, width)
+    table = with_unused_rows(table, arguments["vocab_size"])
+    if published.unplaced_id is not None:  # the row of all of them
+        table[published.unplaced_id] += positions[published.unplaced_id]
     params: dict[str, Any] = {
-        "embedding": tensors.take(f"{layout.token}.weight", published.vocab_size, width),
+        "embedding": table,
         "position_embedding": positions[published.first_position :],
         "embedding_norm": tensors.norm(layout.norm, width),
     }

@@ -8,6 +8,7 @@ An adapter is added to the weights it was made for, W ← W + s B A, where s is 
 `use_rslora`. Other kinds of adapters are refused.
 """
 
+import contextlib
 import functools
 import json
 import math
@@ -20,9 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
+from xling_jax.encode.model_card import LICENSE
+from xling_jax.encode.model_directory import CARD_FILE
 from xling_jax.files.untrusted import one_line, parse_json
-from xling_jax.formats.torch_file import load_torch, to_numpy
+from xling_jax.formats.torch_file import finite, load_torch, to_numpy
 from xling_jax.models.numpy_layers import ACTIVATIONS
+from xling_jax.text.languages import is_code, to_iso639_1
 
 CONFIG_FILE = "config.json"
 ADAPTER_FILE = "adapter_config.json"
@@ -37,7 +41,10 @@ _ACTIVATION_NAMES = {"gelu_python": "gelu", "silu": "swish"} | dict.fromkeys(
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _INTEGERS = ("I8", "I32", "I64")
 
-_WRAPPED = re.compile(r"^(_orig_mod\.|module\.)+")
+# What torch.compile, DDP, FSDP and checkpointing put before the names inside of what they wrap.
+_WRAPPED = re.compile(
+    r"(?<![^.])(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
 _POINTER = b"version https://git-lfs"
 
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -149,6 +156,30 @@ def read_settings(path: Path, *, optional: bool = False) -> Settings:
     return Settings(path, settings)
 
 
+def read_origin(directory: Path) -> tuple[dict[str, str], list[str]]:
+    """The name and license of a published model for its record, and its languages.
+
+    They are in the YAML header of its card, if there is one. A directory that huggingface_hub keeps
+    has the name of its repository.
+    """
+    import yaml
+
+    path = directory.resolve()
+    name = path.name
+    if path.parent.name == "snapshots":
+        name = path.parents[1].name.removeprefix("models--").replace("--", "/")
+    with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
+        card = (directory / CARD_FILE).read_text(encoding="utf-8")
+        header = yaml.safe_load(card.split("---", 2)[1]) if card.startswith("---") else None
+        if isinstance(header, dict):
+            license = {k: v for k in LICENSE if isinstance(v := header.get(k), str)}
+            codes = header.get("language")
+            codes = codes if isinstance(codes, list) else [codes]
+            found = [code for code in codes if isinstance(code, str) and is_code(code)]
+            return {"source": name, **license}, [to_iso639_1(code) for code in found]
+    return {"source": name}, []
+
+
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON indented as those of Hugging Face are, in the order of its keys."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -189,6 +220,20 @@ class Tensors:
     def names(self) -> set[str]:
         """Names of the tensors."""
         return set(self._readers)
+
+    def begin_at(self, name: str) -> None:
+        """Sets the prefix to what stands before a name; "" if no tensor ends in it.
+
+        A checkpoint of a model with a task's head has one, or of sentence-transformers as a whole.
+        ValueError if there are several.
+        """
+        found = {n.removesuffix(name) for n in self.names if f".{n}".endswith(f".{name}")}
+        if len(found) > 1:
+            raise ValueError(
+                f"{self.path}: holds {len(found)} transformers, before whose names stand "
+                f"{', '.join(sorted(found)):.80}; save the one that is wanted"
+            )
+        self.prefix = min(found, default="")
 
     def take(self, name: str, *shape: int) -> np.ndarray:
         """Returns a tensor; ValueError if it is missing, has another shape or is not of floats."""
@@ -251,6 +296,11 @@ class Tensors:
             self._readers[_modern(name)] = functools.partial(_read_torch, value, where)
 
 
+def with_unused_rows(table: np.ndarray, rows: int) -> np.ndarray:
+    """A copy of a table of tokens with zeros behind it, for padding and what has no vector."""
+    return np.concatenate([table, np.zeros((rows - len(table), table.shape[1]), np.float32)])
+
+
 def _read(path: Path, file: Any, name: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
     dtype = file.get_slice(name).get_dtype()
     if dtype not in dtypes:
@@ -258,8 +308,10 @@ def _read(path: Path, file: Any, name: str, dtypes: Sequence[str] = _FLOATS) -> 
             f"{path}: tensor {name} must be one of {', '.join(dtypes)}; found {dtype}, as in a "
             "quantized model; take the model it was made from"
         )
+    if dtype == "BF16":
+        import ml_dtypes  # noqa: F401, from which NumPy knows it
     value = file.get_tensor(name)
-    return value if dtype in _INTEGERS else value.astype(np.float32)
+    return value if dtype in _INTEGERS else finite(value.astype(np.float32), f"{path}: {name}")
 
 
 def _read_torch(value: Any, where: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
@@ -267,7 +319,7 @@ def _read_torch(value: Any, where: str, dtypes: Sequence[str] = _FLOATS) -> np.n
 
 
 def _modern(name: str) -> str:
-    """Names without what compiled and distributed models put first; layer norms as since 2019."""
+    """Names without those of wrappers; layer norms as since 2019."""
     name = _WRAPPED.sub("", name)
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):

@@ -15,15 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.formats.huggingface_bert import Published
-from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, Tensors, read_settings
-from xling_jax.models.rotary import ROPE_SCALINGS
+from xling_jax.formats.huggingface_files import (
+    CONFIG_FILE,
+    Settings,
+    Tensors,
+    read_settings,
+    with_unused_rows,
+)
 from xling_jax.registry import check_choice
 from xling_jax.text.huggingface_vocab import HuggingFaceVocab
 
 FAMILY = "rotary"
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-_ROPE_TYPES = ("default", "dynamic", *ROPE_SCALINGS)
 
 # Key of config.json -> the only supported value.
 _REQUIRED = {
@@ -113,7 +117,6 @@ def read_config(directory: Path) -> Published:
         token_types=config.size("type_vocab_size") if has_types else 0,
         first_position=0,
         position_buckets=0,
-        pad_id=None,
         dropout={ours: config.rate(key) for ours, key in layout.dropout.items()},
     )
 
@@ -121,16 +124,11 @@ def read_config(directory: Path) -> Published:
 def encoder_arguments(
     published: Published, arguments: Mapping[str, Any], vocab: HuggingFaceVocab
 ) -> dict[str, Any]:
-    """Completes the arguments of an encoder, which may end at an earlier layer.
-
-    The table has rows for padding and for added tokens that the published one lacks; Gemma's
-    tokenizer has one for images. The original fails on them.
-    """
+    """Completes the arguments of an encoder, which may end at an earlier layer."""
     layers = arguments["layers"]
     specials = (("bos", vocab.bos_id), ("eos", vocab.eos_id))
     return {
         **arguments,
-        "vocab_size": max(published.vocab_size, vocab.size),
         "local_layers": [number for number in arguments["local_layers"] if number < layers],
         "final_norm": arguments["final_norm"] and layers == published.sizes["layers"],
         "specials": [[name] if number is not None else [] for name, number in specials],
@@ -145,16 +143,13 @@ def encoder_params(
     Rows of its table beyond the published ones are zeros.
     """
     layout, sizes, width = published.layout, published.sizes, published.sizes["width"]
-    # Checkpoints of a model with a task's head have a prefix.
-    ends = (n for n in sorted(tensors.names) if f".{n}".endswith(f".{layout.token}.weight"))
-    tensors.prefix = next(ends, "").removesuffix(f"{layout.token}.weight")
+    tensors.begin_at(f"{layout.token}.weight")
     table = tensors.take(f"{layout.token}.weight", published.vocab_size, width)
     if published.token_types:
         # Every token of a sentence has type 0.
         types = tensors.take(f"{layout.token_type}.weight", published.token_types, width)
         table = table + types[0]
-    unused = np.zeros((arguments["vocab_size"] - len(table), width), np.float32)
-    params: dict[str, Any] = {"embedding": np.concatenate([table, unused])}
+    params: dict[str, Any] = {"embedding": with_unused_rows(table, arguments["vocab_size"])}
     norms = {"embedding_norm": layout.embedding_norm}
     if arguments["final_norm"]:
         norms["final_norm"] = layout.final_norm
@@ -346,12 +341,14 @@ def _nested_ropes(config: Settings, keys: Mapping[str, str], theta: float) -> di
 
 def _rope(config: Settings, parameters: Any, key: str, default: float) -> list[Any]:
     """The argument `rope` of the encoder, see `models.rotary.rope_frequencies`."""
+    from xling_jax.models.rotary import ROPE_SCALINGS  # with JAX, which others do without
+
     if not isinstance(parameters, dict):
         raise config.error("rope_parameters", "an object")
     parameters = Settings(config.path, parameters)
     theta = parameters.number("rope_theta", config.number(key, default))
     kind = parameters.get("rope_type", parameters.get("type", "default"))
-    check_choice(f"{config.path}: rope_type", kind, _ROPE_TYPES)
+    check_choice(f"{config.path}: rope_type", kind, ("default", "dynamic", *ROPE_SCALINGS))
     parameters.require({"partial_rotary_factor": 1.0, "truncate": True})
     if kind == "default":
         return [theta]

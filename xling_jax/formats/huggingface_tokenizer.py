@@ -6,6 +6,7 @@ vocab.json, merges.txt             RoBERTa without it, and XLM
 tokenizer_config.json, special_tokens_map.json    settings, where they are there
 """
 
+import base64
 import functools
 import json
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ _IGNORED = {"add_bos_token", "add_eos_token"}
 TOKENIZER_FILES = (TOKENIZER_FILE, VOCABULARY_FILE, "vocab.txt")
 _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 # Key of tokenizer_config.json -> the only supported value.
-_REQUIRED = {"padding_side": "right", "split_special_tokens": False, "auto_map": {}}
+_REQUIRED = {"split_special_tokens": False, "auto_map": {}}
 # Classes of transformers that follow tokenizer.json alone, special tokens included.
 _PLAIN_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 # Classes that follow tokenizer_config.json and their defaults, whatever tokenizer.json says.
@@ -81,10 +82,12 @@ def read_tokenizer(
     """
     settings = _read_settings(directory)
     settings["tokenizer_class"] = _tokenizer_class(directory, published, settings)
-    required = dict(_REQUIRED)
-    if published.pad_id is None:  # the side does not matter where positions are rotations
-        del required["padding_side"]
-    settings.require(required)
+    settings.require(_REQUIRED)
+    if published.counts_left and settings.get("padding_side") == "left":
+        raise ValueError(
+            f"{settings.path}: padding_side must be right: with absolute positions, vectors would "
+            "depend on the longest text of their batch; remove it"
+        )
     side = settings.get("truncation_side")
     if side not in ("right", "left", None):
         raise settings.error("truncation_side", "right or left")
@@ -94,7 +97,6 @@ def read_tokenizer(
         own = {"prefix": prefix, "language": language, "truncation_side": side or "right"}
         return _xlm_vocab(directory, settings, lowercase, **own), limit
     tokenizer = _tokenizer(directory, published, settings)
-    padding = tokenizer.padding
     if side is None and tokenizer.truncation:
         side = tokenizer.truncation["direction"]
     tokenizer.no_padding()  # published ones may pad all texts to one length
@@ -105,21 +107,10 @@ def read_tokenizer(
         tokenizer.normalizer = normalizers.Sequence([step for step in steps if step is not None])
     where = directory / TOKENIZER_FILE
     first, last = _ends(tokenizer, settings, where, published.model_type in _AS_IN_FILE)
-    if published.pad_id is None:
-        # Qwen3's padding is the token behind a text, and others may be written out in one.
-        _check_rows(tokenizer, (first, last), published, where)
-        pad_id = max(tokenizer.get_vocab().values()) + 1
-    # config.json comes last: MiniLM and e5, BERT with XLM-R's tokenizer, have pad_token_id 0 in it,
-    # the <s> of that tokenizer.
-    elif settings.get("pad_token"):
-        pad_id = _id(tokenizer.token_to_id, settings["pad_token"], "pad_token", where)
-    else:
-        pad_id = padding["pad_id"] if padding else published.pad_id
-    if pad_id in (first, last):
-        raise ValueError(
-            f"{where}: padding must have an id of its own; found {pad_id} for a special token "
-            "around the text too; name a pad_token in tokenizer_config.json"
-        )
+    _check_rows(tokenizer, (first, last), published, where)
+    # An id of its own: what is padding to the original may be written out in a text, and Qwen3's is
+    # the token behind one.
+    pad_id = max(tokenizer.get_vocab().values()) + 1
     text = HuggingFaceText(first, last, pad_id, prefix, truncation_side=side or "right")
     try:
         return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text), limit
@@ -187,12 +178,14 @@ def _apply_settings(tokenizer: Any, settings: Mapping[str, Any], where: Path) ->
     tokenizers = import_tokenizers()
     normalizer = tokenizer.normalizer
     is_bert = isinstance(normalizer, tokenizers.normalizers.BertNormalizer)
-    if is_bert and settings["tokenizer_class"] in _BERT_CLASSES:
+    kind = settings["tokenizer_class"]
+    if is_bert and kind in _BERT_CLASSES:
         for name, (key, default) in _BERT_SWITCHES.items():
             value = settings.get(key)
             setattr(normalizer, name, default if value is None else value)
         tokenizer.normalizer = normalizer
-    _check_space(tokenizer, settings, where)
+    if kind in _ADD_SPACE:
+        _rebuild(tokenizer, kind, settings)
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     tokens = _named_tokens(settings, where)
     missing = [token for token in tokens if token.content not in known]
@@ -200,36 +193,24 @@ def _apply_settings(tokenizer: Any, settings: Mapping[str, Any], where: Path) ->
     tokenizer.add_tokens([t for t in missing if tokenizer.token_to_id(t.content) is not None])
 
 
-def _check_space(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> None:
-    """Raises ValueError if the files disagree on a space in front of a text."""
-    kind, found = settings["tokenizer_class"], _adds_space(tokenizer)
-    given = settings.get("add_prefix_space", _ADD_SPACE.get(kind))
-    if found == "first" and kind not in _ADD_SPACE:
-        found = True
-    if None in (given, found) or given == found:
-        return
-    rule = f"{where}: add_prefix_space must be that of {TOKENIZER_FILE}, {found}; found "
-    if "add_prefix_space" in settings:
-        raise ValueError(f"{rule}{given}; remove the one that is wrong")
-    raise ValueError(
-        f"{rule}nothing, {given} for {kind}; add it, or tokenizer_class PreTrainedTokenizerFast to "
-        f"follow {TOKENIZER_FILE} alone"
+def _rebuild(tokenizer: Any, kind: str, settings: Mapping[str, Any]) -> None:
+    """What a class of transformers builds around the pieces, whatever tokenizer.json says."""
+    tokenizers = import_tokenizers()
+    steps, space = (
+        tokenizers.pre_tokenizers,
+        _switch(settings, "add_prefix_space", _ADD_SPACE[kind]),
     )
-
-
-def _adds_space(tokenizer: Any) -> bool | str | None:
-    """Returns whether a space is put before a text, None if the tokenizer does not decide that.
-
-    "first" is only in front of the whole text, not of what follows a special token in it.
-    """
-    found = json.loads(tokenizer.to_str())["pre_tokenizer"] or {}
-    for step in found.get("pretokenizers", [found]):
-        if step.get("type") == "ByteLevel":
-            return step["add_prefix_space"]
-        if step.get("type") == "Metaspace":
-            scheme = step.get("prepend_scheme")
-            return scheme if scheme == "first" else scheme != "never"
-    return None
+    if kind == "RobertaTokenizer":
+        tokenizer.normalizer = None
+        tokenizer.pre_tokenizer = steps.ByteLevel(add_prefix_space=space)
+        return
+    found = json.loads(tokenizer.to_str())["normalizer"] or {}
+    charsmaps = (step.get("precompiled_charsmap") for step in found.get("normalizers", [found]))
+    charsmap = next(filter(None, charsmaps), None)
+    precompiled = tokenizers.normalizers.Precompiled
+    tokenizer.normalizer = precompiled(base64.b64decode(charsmap)) if charsmap else None
+    words = steps.Metaspace(prepend_scheme="always" if space else "never")
+    tokenizer.pre_tokenizer = steps.Sequence([steps.WhitespaceSplit(), words])
 
 
 def _named_tokens(settings: Mapping[str, Any], where: Path) -> list[Any]:
@@ -383,7 +364,7 @@ def _xlm_vocab(
     text = HuggingFaceText(
         bos_id=_id(vocabulary.get, names["bos_token"], "bos_token", path),
         eos_id=_id(vocabulary.get, names["sep_token"], "sep_token", path),
-        pad_id=_id(vocabulary.get, names["pad_token"], "pad_token", path),
+        pad_id=max(vocabulary.values()) + 1,
         lowercase=lowercase or bool(settings.get("do_lowercase_and_remove_accent", True)),
         **text,
     )

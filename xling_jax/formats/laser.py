@@ -64,7 +64,11 @@ def convert_laser(
     """
     checkpoint = Path(checkpoint)
     if checkpoint.is_dir():
-        raise ValueError(f"{checkpoint}: is a directory; name the .pt file")
+        files = sorted(checkpoint.glob("*.pt"))
+        if len(files) != 1:
+            found = ", ".join(file.name for file in files) or "none"
+            raise ValueError(f"{checkpoint}: must hold one .pt file; found {found}; name the file")
+        (checkpoint,) = files
     read = read_laser_checkpoint(checkpoint)
     path = _find_vocabulary(checkpoint, read.dictionary, vocabulary)
     vocab = _read_vocabulary(path, read.dictionary, language)

@@ -24,6 +24,7 @@ from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     Tensors,
+    read_origin,
     read_settings,
     write_json,
 )
@@ -99,8 +100,9 @@ def convert_model2vec(
         drop=unknown_id(tokenizer),
         max_characters=limit and limit * int(np.median(lengths)),
     )
-    recorded = {"converted_from": "model2vec", "source": source.resolve().name}
+    recorded = {"converted_from": "model2vec"}
     return _save(
+        source,
         tables,
         directory,
         vocab,
@@ -142,8 +144,9 @@ def convert_static_embedding(
     tokenizer = _read_tokenizer(tables / TOKENIZER_FILE)
     limit = tokenizer.truncation and tokenizer.truncation["max_length"]
     limit = _shorter(limit, max_length_tokens)
-    recorded = {"converted_from": "sentence-transformers", "source": source.resolve().name}
+    recorded = {"converted_from": "sentence-transformers"}
     return _save(
+        source,
         tables,
         directory,
         _vocab(tokenizer, tables / TOKENIZER_FILE, drop=None),
@@ -173,6 +176,7 @@ def _shorter(limit: int | None, max_length_tokens: int | None) -> int | None:
 
 
 def _save(
+    source: Path,
     tables: Path,
     directory: str | os.PathLike[str],
     vocab: HuggingFaceVocab,
@@ -181,12 +185,15 @@ def _save(
     normalize: bool,
     use: Use,
     limit: int | None,
-    **settings: Any,
+    languages: Sequence[str],
+    overwrite: bool,
 ) -> dict[str, Any]:
+    origin, of_card = read_origin(source)
     rows, weights = _read_tables(tables, vocab)
     names = ("rows", "factor") if rows.dtype == np.int8 else ("embedding", "token_weight")
     storage = {"storage": "int8"} if rows.dtype == np.int8 else {}
     recorded |= {
+        **origin,
         "storage": rows.dtype.name,
         "unknown_tokens": "counted" if vocab.pad_id == vocab.size - 1 else "dropped",
         "pooling": "mean, normalized" if normalize else "mean",
@@ -210,7 +217,8 @@ def _save(
         prompts=use.prompts,
         default_prompt=use.default_prompt,
         truncate_dim=use.truncate_dim,
-        **settings,
+        languages=languages or of_card,
+        overwrite=overwrite,
     )
     return recorded
 

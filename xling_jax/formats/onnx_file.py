@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.model_card import card_header, encoder_name
+from xling_jax.encode.model_card import card_header, encoder_name, promise
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.formats.registry import QUANTIZATIONS, export_directory
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
@@ -249,8 +249,7 @@ def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, scrip
     lines = [
         card_header(config, name=name, library="onnx", tags=["onnx"]) + f"# {name}",
         "",
-        f"Turns a sentence in any of its languages into a vector of {spec.output_dim} floats; "
-        "translations get close vectors. It runs in onnxruntime, in batches of any size and "
+        f"{promise(config, spec.output_dim)} It runs in onnxruntime, in batches of any size and "
         "length:",
         "",
         f"```python\n{script}```",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.encode.model_card import card_header, encoder_name
+from xling_jax.encode.model_card import card_header, encoder_name, promise
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.files.embeddings import write_tensors
 from xling_jax.formats.huggingface_bert import LAYOUTS
@@ -168,7 +168,7 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
             f"pooling counts the special tokens; {_WAY_OUT}, or convert it without "
             "--without-specials"
         )
-    known = {"pooling", "norm", "pool_specials", "activation", "layer_norm_epsilon"}
+    known = {"pooling", "norm", "pool_specials", "activation", "layer_norm_epsilon", "unplaced_id"}
     _refuse_others(spec.config["encoder"], where, known | {"projections", "normalize"})
     layers = {"bert": _of_bert, "dual": _of_dual, "tlaser": _of_tlaser}[family]
     config, tensors = layers(spec)
@@ -189,7 +189,7 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
         "intermediate_size": module.ffn_width,
         "max_position_embeddings": len(tensors["embeddings.position_embeddings.weight"]),
         "type_vocab_size": 1,
-        "pad_token_id": spec.vocab.pad_id,
+        "pad_token_id": _padding(spec),
         "bos_token_id": spec.vocab.bos_id,
         "eos_token_id": spec.vocab.eos_id,
         "hidden_dropout_prob": 0.0,
@@ -206,7 +206,11 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
 def _of_bert(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     module, params = spec.module, spec.params
     config = _bert_config(module.activation, module.layer_norm_epsilon)
-    tensors = _tables(params["embedding"], params["position_embedding"])
+    positions, unplaced = params["position_embedding"], module.unplaced_id
+    if unplaced is not None:  # RoBERTa's padding; a text may hold its id
+        config |= {"model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"]}
+        positions = np.pad(positions, ((unplaced + 1, 0), (0, 0)))
+    tensors = _tables(params["embedding"], positions)
     tensors |= _norm("embeddings.LayerNorm", params["embedding_norm"])
     for number in range(module.layers):
         layer = dict(params[f"blocks_{number}"])
@@ -247,6 +251,18 @@ def _of_tlaser(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "layer_norm_eps": 1e-5,
     }
     return config, tensors
+
+
+def _padding(spec: ModelSpec) -> int:
+    """The id of padding, which a tokenizer must name; of the original where ours has no name."""
+    unplaced = spec.config["encoder"].get("unplaced_id")
+    if unplaced is not None:
+        return unplaced
+    pieces = spec.vocab.pieces()
+    if pieces[spec.vocab.pad_id]:
+        return spec.vocab.pad_id
+    names = (name for name in ("[PAD]", "<pad>") if name in pieces)
+    return next(map(pieces.index, names), spec.vocab.eos_id)
 
 
 def _bert_config(activation: str, epsilon: float) -> dict[str, Any]:
@@ -318,7 +334,8 @@ def _write_transformer(
     write_json(fresh / CONFIG_FILE, transformer.config)
     _write_tensors(fresh / WEIGHTS_FILE, transformer.tensors)
     vocab, (first, last) = spec.vocab, spec.special_ids
-    content = with_specials(content, vocab, first, last, spec.max_length_tokens)
+    padding = _padding(spec)
+    content = with_specials(content, vocab, first, last, spec.max_length_tokens, padding)
     (fresh / TOKENIZER_FILE).write_text(content, encoding="utf-8")
     token = load_tokenizer(content.encode(), TOKENIZER_FILE).id_to_token
     tokenizer = {
@@ -327,7 +344,7 @@ def _write_transformer(
         "truncation_side": vocab.truncation_side,
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        "pad_token": token(vocab.pad_id),
+        "pad_token": token(padding),
         **({"cls_token": token(first[0])} if first else {}),
         **({"sep_token": token(last[0])} if last else {}),
         # Of our own vocabularies, special tokens written out in a text are text.
@@ -398,8 +415,7 @@ def _card(spec: ModelSpec, names: list[str]) -> str:
     return f"""{header}
 # {name}
 
-Turns a sentence in any of its languages into a vector of {spec.output_dim} floats;
-translations get close vectors.
+{promise(config, spec.output_dim)}
 
 ```python
 from sentence_transformers import SentenceTransformer

@@ -73,11 +73,12 @@ def with_specials(
     first: Sequence[int],
     last: Sequence[int],
     max_length_tokens: int,
+    pad_id: int | None = None,
 ) -> str:
     """Returns a `tokenizer.json` that also adds special tokens, cuts and pads as an encoder does.
 
-    `first` and `last` are ids of the special tokens around a text. Padding is on the right, to the
-    longest text of a batch. Errors as `cut_at`.
+    `first` and `last` are ids of the special tokens around a text. Padding, by default with the
+    vocabulary's, is on the right, to the longest text of a batch. Errors as `cut_at`.
     """
     tokenizer = load_tokenizer(content.encode(), TOKENIZER_FILE)
     name = tokenizer.id_to_token
@@ -89,7 +90,8 @@ def with_specials(
     limit = cut_at(vocab, tokenizer, max_length_tokens)
     tokenizer.enable_truncation(limit, direction=vocab.truncation_side)
     # Padding of its own has no name in a published tokenizer.
-    tokenizer.enable_padding(pad_id=vocab.pad_id, pad_token=name(vocab.pad_id) or "<padding>")
+    pad_id = vocab.pad_id if pad_id is None else pad_id
+    tokenizer.enable_padding(pad_id=pad_id, pad_token=name(pad_id) or "<padding>")
     return tokenizer.to_str(pretty=False)
 
 

@@ -76,9 +76,16 @@ def to_numpy(value: Any, where: str) -> np.ndarray:
         raise ValueError(
             f"{where}: must be of floats; found {value.dtype}, as in a quantized model"
         )
-    values = value.detach().float().numpy()
-    if not np.isfinite(values).all():  # files before PyTorch 1.6 have no checksums
-        raise ValueError(f"{where}: holds values that are not finite; fetch the file again")
+    return finite(value.detach().float().numpy(), where)
+
+
+def finite(values: np.ndarray, where: str) -> np.ndarray:
+    """Returns values; ValueError unless all are finite, as in a damaged file or failed training."""
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"{where}: holds values that are not finite (NaN or infinite); fetch the file again, "
+            "or take an earlier checkpoint"
+        )
     return values
 
 

@@ -205,6 +205,10 @@ class BertEncoder(nn.Module, BertOptions):
         table = self.param("embedding", init, (self.vocab_size, self.width))
         shape = (self.max_length_tokens, self.width)
         added = self.param("position_embedding", init, shape)[: tokens.shape[1]]
+        if self.unplaced_id is not None:
+            is_placed = tokens != self.unplaced_id
+            position = jnp.maximum(jnp.cumsum(is_placed, axis=1) - 1, 0)
+            added = jnp.take(added, position, axis=0) * is_placed[..., None]
         states = (jnp.take(table, tokens, axis=0) + added).astype(self.dtype)
         return layer_norm(self.layer_norm_epsilon, self.dtype, "embedding_norm")(states)
 

@@ -85,10 +85,13 @@ class BertOptions(PublishedOptions):
         layer_norm_epsilon: of every norm.
         relative_positions: whether attention scores get a bias by the distance of two tokens, one
             table for all layers, as in MPNet.
+        unplaced_id: of a token that has no position and is not counted in those of others, as
+            padding that is written out in a text is in RoBERTa; None for no such token.
     """
 
     layer_norm_epsilon: float = 1e-12
     relative_positions: bool = False
+    unplaced_id: int | None = None
 
     specials = (("bos",), ("eos",))
 
@@ -131,7 +134,13 @@ class NumpyBert(BertOptions, NumpyEncoder):
         """See `NumpyEncoder.encode`."""
         check_length(packed.lengths[0], self.max_length_tokens)
         states = params["embedding"][packed.tokens]
-        states += params["position_embedding"][packed.positions]
+        positions, is_unplaced = packed.positions, packed.tokens == self.unplaced_id
+        if has_unplaced := bool(np.any(is_unplaced)):
+            before = np.cumsum(is_unplaced)
+            positions = positions - before + np.repeat(before[packed.starts], packed.lengths)
+        states += params["position_embedding"][positions]
+        if has_unplaced:
+            states[is_unplaced] = params["embedding"][self.unplaced_id]
         states = layer_norm(states, params["embedding_norm"], self.layer_norm_epsilon)
         bias = None
         if self.relative_positions:

@@ -64,11 +64,12 @@ class Beginning:
                     f"train.model_init: {self.model_directory} has another vocabulary; give it to "
                     "--config.vocab.model and prepare with it"
                 )
-            if model.default_prompt is not None:
+            default = model.prompts.get(model.default_prompt, "")
+            if default != (prompt := self.experiment.data.prompt):
                 _logger.warning(
-                    "%s: its default prompt %r is exported again, but training text is read as it "
-                    "is; put the prompt into the text",
-                    *(self.model_directory, model.prompts[model.default_prompt]),
+                    "%s: its default prompt is %r, and that of training and of what is exported is "
+                    "data.prompt=%r",
+                    *(self.model_directory, default, prompt),
                 )
         encoder = self.experiment.model.encoder
         if getattr(encoder, "features", 0) and not (model and "feature_keys" in model.params):

@@ -44,7 +44,7 @@ def make_encoder(experiment: Experiment, vocab: Vocabulary) -> Encoder:
         languages=experiment.languages,
         fingerprint="",
         dim=module.dim,
-    )
+    ).with_prompt(experiment.data.prompt)
 
 
 def export_checkpoint(
@@ -98,6 +98,7 @@ def export_encoder(
 
     family, config = experiment.family, experiment.config
     begun = experiment.train.model_init
+    use, origin = _of_beginning(begun, experiment.model.encoder.dim, experiment.data.prompt)
     rates = {name: rate for name, rate in config["encoder"].items() if name.endswith("dropout")}
     save_model(
         directory,
@@ -107,8 +108,9 @@ def export_encoder(
         vocab=vocab,
         languages=experiment.languages,
         max_length_tokens=experiment.max_length_tokens,
-        **_use_of(begun, experiment.model.encoder.dim),
+        **use,
         training={
+            **origin,
             **training,
             **({"model_init": begun} if begun else {}),
             "pairs": list(experiment.data.pairs),
@@ -120,17 +122,30 @@ def export_encoder(
     )
 
 
-def _use_of(model: str, dim: int) -> dict[str, Any]:
-    """Prompts and width of the model that a run began with; {} if it is gone, or there is none."""
+def _of_beginning(model: str, dim: int, prompt: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is kept of the model that a run began with: prompts and width, and its origin.
+
+    Both are empty where there is none, or it is gone, but for the prompt of training.
+    """
     from xling_jax.corpora.copies import local_name
+    from xling_jax.encode.model_card import LICENSE
     from xling_jax.encode.model_directory import find_model_directory, read_config
 
-    use = {}
+    recorded: dict[str, Any] = {}
     if model:
         with contextlib.suppress(OSError, ValueError):
             recorded = read_config(find_model_directory(local_name(model)))
-            names = ("prompts", "default_prompt", "truncate_dim")
-            use = {name: recorded[name] for name in names if recorded.get(name)}
-    if use.get("truncate_dim", 0) >= dim:
-        del use["truncate_dim"]
-    return use
+    prompts, dim_kept = recorded.get("prompts") or {}, recorded.get("truncate_dim")
+    if prompt and prompt not in prompts.values():
+        prompts = {**prompts, "training": prompt}
+    of_prompt = (name for name, text in prompts.items() if text == prompt)
+    default = recorded.get("default_prompt")
+    if prompts.get(default, "") != prompt:
+        default = next(of_prompt, None)
+    use = {
+        "prompts": prompts,
+        "default_prompt": default,
+        "truncate_dim": dim_kept if dim_kept and dim_kept < dim else None,
+    }
+    before = recorded.get("training") or {}
+    return use, {name: before[name] for name in ("source", *LICENSE) if name in before}

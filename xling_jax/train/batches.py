@@ -76,6 +76,8 @@ class DataOptions:
         validation_corpora: `KIND:WHERE` each, text for the validation loss instead.
         max_broken_share: of the rows of a corpus that may be broken: not UTF-8, or not of as many
             cells as the others. They are dropped and counted; more are an error.
+        prompt: goes before every text of training and evaluation; by default that of
+            `train.model_init`.
         sampling_exponent: pairs are drawn with probability proportional to rows ** exponent: 0 is
             uniform, as in LASER and T-LASER, 1 proportional, 1 / T a temperature T.
         both_directions: train a-b and b-a in the same batch if both are listed.
@@ -101,6 +103,7 @@ class DataOptions:
     validation_pairs: int = 0
     validation_corpora: tuple[str, ...] = ()
     max_broken_share: float = 0.1
+    prompt: str = ""
     sampling_exponent: float = 0.0
     both_directions: bool = False
     bucket_lengths: tuple[int, ...] = ()

@@ -166,6 +166,7 @@ class Experiment:
                 config["encoder"]["family"], translates="decoder" in reads, masks="head" in reads
             ),
             seed=config["seed"],
+            prompt=data.prompt,
             teacher=_teacher(terms.get("distillation"), data, model.encoder.dim),
         )
         experiment = cls(

@@ -1,0 +1,135 @@
+"""Published encoders where one of ours is expected: recognized, fetched, converted once.
+
+    a directory     of Hugging Face, sentence-transformers, model2vec or LASER; LASER's .pt file
+    hf:ORG/NAME     from the cache of huggingface_hub or the network; hf:ORG/NAME@REVISION
+
+What is converted stays in the user's cache, under a key of the files that it was made of.
+"""
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from xling_jax.encode.model_directory import PARAMS_FILE
+from xling_jax.files.cache import cache_directory
+from xling_jax.files.untrusted import one_line
+from xling_jax.files.whole import lock_directory, read_json
+from xling_jax.formats.huggingface_files import ADAPTER_FILE, CONFIG_FILE, WEIGHTS_FILE
+from xling_jax.formats.modules import MODULES_FILE
+from xling_jax.formats.registry import IMPORTERS
+from xling_jax.options import OptionError
+from xling_jax.registry import import_extra
+from xling_jax.text.huggingface_vocab import TOKENIZER_FILE
+from xling_jax.version import __version__
+
+_logger = logging.getLogger(__name__)
+
+_LASER_SUFFIXES = (".pt", ".spm", ".cvocab", ".fcodes", ".fvocab")
+_BEGINNING = 1 << 16  # bytes; small files whole, the header of safetensors
+# Of repositories on the hub, what no conversion reads.
+_FOREIGN = ["*.h5", "*.msgpack", "*.ot", "*.onnx*", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
+_FOREIGN += ["coreml/*", "*.pt", "*.pth", "*.ckpt"]
+_PICKLES = ["*.bin"]
+
+
+def readers_of(path: Path) -> tuple[str, ...]:
+    """The `--from` that read what is at a path, the one whose vectors it was made for first."""
+    if path.is_file():
+        return ("laser",) if path.suffix == ".pt" else ()
+    config = read_json(path / CONFIG_FILE)
+    if (path / MODULES_FILE).is_file():
+        from xling_jax.formats.model2vec import is_static
+
+        if not is_static(path):
+            return ("sentence-transformers", "huggingface")
+        of_static = ("sentence-transformers", "model2vec")
+        return of_static if config is None else of_static[::-1]  # only model2vec writes one
+    config = config or {}
+    if "format_version" in config:
+        return ()
+    has_layers = config.get("model_type", "model2vec") != "model2vec"
+    if has_layers or (path / ADAPTER_FILE).is_file() or (path / "0_Transformer").is_dir():
+        return ("huggingface",)
+    if (path / WEIGHTS_FILE).is_file() and (path / TOKENIZER_FILE).is_file():
+        return ("model2vec",)
+    return ("laser",) if any(path.glob("*.pt")) else ()
+
+
+def importer(kind: str, path: Path) -> Callable[..., dict[str, Any]]:
+    """The function that converts what is at a path for a `--from`."""
+    if kind == "sentence-transformers":
+        from xling_jax.formats.model2vec import convert_static_embedding, is_static
+
+        if is_static(path):
+            return convert_static_embedding
+    return IMPORTERS[kind]
+
+
+def convert_into_cache(path: Path) -> Path | None:
+    """The model directory of a published encoder, converted unless that was done; None for others.
+
+    It is converted again after a file of it has changed, or by another version of this library.
+    Raises as the converters, and OptionError if there is no place for a cache.
+    """
+    kinds = readers_of(path)
+    if not kinds:
+        return None
+    cache = cache_directory()
+    if cache is None:
+        raise OptionError(
+            f"{path}: is converted into a cache directory: set XDG_CACHE_HOME or HOME, or use "
+            "xling convert"
+        )
+    copy = cache / "models" / _key(path) / (path.stem if path.is_file() else _name(path))
+    if (copy / PARAMS_FILE).is_file():
+        return copy
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with lock_directory(copy.parent):
+        if not (copy / PARAMS_FILE).is_file():
+            importer(kinds[0], path)(path, copy)
+            _logger.info("%s: converted as --from %s into %s", path, kinds[0], copy)
+    return copy
+
+
+def fetch_from_hub(name: str) -> Path:
+    """The directory of `hf:ORG/NAME`, downloaded unless it was; OptionError if that fails."""
+    hub = import_extra("huggingface_hub", "hub", name)
+    repository, _, revision = name.removeprefix("hf:").partition("@")
+    get = lambda ignored: Path(
+        hub.snapshot_download(repository, revision=revision or None, ignore_patterns=ignored)
+    )
+    try:
+        directory = get(_FOREIGN + _PICKLES)
+        if not any(directory.rglob("*.safetensors")):
+            directory = get(_FOREIGN)
+    except (OSError, ValueError) as error:  # its own errors are among them
+        raise OptionError(f"{name}: {one_line(error, 200)}") from error
+    return directory
+
+
+def _name(directory: Path) -> str:
+    """The name of a directory; of one that huggingface_hub keeps, that of its repository."""
+    directory = directory.resolve()
+    is_snapshot = directory.parent.name == "snapshots"
+    name = directory.parents[1].name if is_snapshot else directory.name
+    return name.removeprefix("models--").replace("--", "-") if is_snapshot else name
+
+
+def _key(path: Path) -> str:
+    """Digests the version, and names, sizes, times and beginnings of the files."""
+    top = path if path.is_dir() else path.parent
+    found = (file for file in top.rglob("*") if file.is_file())
+    digest = hashlib.sha256(f"{__version__} {path.name}".encode())
+    for file in sorted(found):
+        name = file.relative_to(top)
+        is_hidden = any(part.startswith(".") for part in name.parts)
+        if is_hidden or (path.is_file() and file.suffix not in _LASER_SUFFIXES):
+            continue
+        status = file.stat()
+        digest.update(f"\n{os.fsencode(name)!r} {status.st_size} {status.st_mtime_ns} ".encode())
+        with file.open("rb") as content:
+            digest.update(content.read(_BEGINNING))
+    return digest.hexdigest()[:16]
