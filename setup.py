@@ -22,6 +22,7 @@ setup(
     package_data={
         "xling_jax": [
             "py.typed",
+            "formats/web_files/*",
             "report/page.html.jinja",
             "report/published.csv",
             "report/report.css",

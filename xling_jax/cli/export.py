@@ -27,6 +27,7 @@ examples:
   xling export --workdir runs/t_laser --checkpoint 42000 --output models/t_laser
   xling export --model runs/static --storage int8 --output models/static
   xling export --to onnx --model mini --output onnx/mini --quantize int8
+  xling export --to web --model mini --output web/mini
   xling export --to sentence-transformers --model runs/dual --output sbert/dual
 
 A run exports its last or best checkpoint to WORKDIR/encoder. With --workdir, another one that it
@@ -35,8 +36,9 @@ keeps is exported, such as the best of those that xling evaluate --checkpoint co
 With --model and --to, an encoder is written for other libraries, with the same vectors; what a
 format cannot hold is refused. onnx: one file for onnxruntime, its tokenizer, and a script without
 JAX (pip install 'xling_jax[onnx]'). sentence-transformers: transformers and static encoders without
-features. model2vec: static encoders without features. laser: encoders converted from LASER (needs
-PyTorch).
+features. model2vec: static encoders without features. web: static encoders such as mini, as a page
+and a module in JavaScript, which compute in the browser. laser: encoders converted from LASER
+(needs PyTorch).
 
 With --model alone, an encoder of family static is written smaller: with 8 bits per number it takes
 a quarter of the space, with 4 an eighth; mixed is 8 for tokens and 4 for pairs and triples of them.

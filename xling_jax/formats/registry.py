@@ -33,6 +33,7 @@ EXPORTERS = Registry(
         "xling_jax.formats.model2vec:export_model2vec",
         "a directory for model2vec.StaticModel",
     ),
+    web=("xling_jax.formats.web:export_web", "a page and a module in JavaScript"),
     laser=("xling_jax.formats.laser:export_laser", "the .pt file of LASER's own code"),
 )
 

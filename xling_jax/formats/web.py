@@ -1,0 +1,76 @@
+"""A static encoder for browsers and Node: its files, a module that reads them, and a page.
+
+`encoder.js` computes what `Encoder.encode` does, SentencePiece included, in plain JavaScript.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from xling_jax.encode.model_directory import CONFIG_FILE, PARAMS_FILE, load_model
+from xling_jax.formats.registry import export_directory
+from xling_jax.text.vocab import Vocab
+from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
+
+_MODULE, _PAGE = "encoder.js", "index.html"
+_UNIGRAM = 1
+
+
+def export_web(
+    model_directory: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool
+) -> dict[str, Any]:
+    """Writes an encoder of family static for the browser; vectors are equal within 1e-5.
+
+    Returns facts to log. ValueError for other families and vocabularies, and for parameters in
+    float32, which would be downloaded four times as large; FileExistsError without `overwrite`.
+    """
+    spec = load_model(model_directory)
+    if spec.static is None:
+        raise ValueError(
+            f"{model_directory}: browsers compute encoders of family static only; this one is of "
+            f"family {spec.config['family']}; see xling export --to onnx"
+        )
+    if spec.static.storage == "float32":
+        raise ValueError(
+            f"{model_directory}: is stored in float32, four times as large as needed; write it "
+            "with xling export --storage int8 first"
+        )
+    _check_vocab(spec.vocab, model_directory)
+    files = importlib.resources.files("xling_jax.formats") / "web_files"
+    with export_directory(output, _MODULE, overwrite) as fresh:
+        for name in (CONFIG_FILE, PARAMS_FILE, SENTENCEPIECE_FILE):
+            shutil.copyfile(Path(model_directory) / name, fresh / name)
+        for name in (_MODULE, _PAGE):
+            (fresh / name).write_bytes(files.joinpath(name).read_bytes())
+        size = sum(path.stat().st_size for path in fresh.iterdir())
+    return {"megabytes": round(size / 1e6, 1), "try": f"python -m http.server --directory {output}"}
+
+
+def _check_vocab(vocab: Any, where: str | os.PathLike[str]) -> None:
+    """Refuses what `encoder.js` does not split as SentencePiece does."""
+    if not isinstance(vocab, Vocab):
+        raise ValueError(f"{where}: browsers split text with SentencePiece only")
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(vocab.model_bytes)
+    trainer, rules = model.trainer_spec, model.normalizer_spec
+    is_usual = (
+        rules.add_dummy_prefix and rules.remove_extra_whitespaces and rules.escape_whitespaces
+    )
+    pieces = {piece.type for piece in model.pieces}
+    if (
+        trainer.model_type != _UNIGRAM
+        or trainer.treat_whitespace_as_suffix
+        or trainer.byte_fallback
+        or not is_usual
+        or pieces - {1, 2, 3}  # normal, unknown, control
+        or vocab.moses
+    ):
+        raise ValueError(
+            f"{where}: browsers split text with a unigram model of SentencePiece only, without "
+            "bytes for unknown characters, symbols of its own or Moses tokenization"
+        )
