@@ -417,7 +417,7 @@ def read_pairs_of_ids(
             raise ValueError(f"{where}: must be score, source id and target id, separated by tabs")
         for cell, side, name in zip(cells, (source, target), ("source", "target")):
             if cell not in side:
-                raise ValueError(f"{where}: no {name} document has the id {cell!r}")
+                raise ValueError(f"{where}: no {name} document has the id {cell!r:.80}")
         pairs.append(tuple(cells))
     return pairs
 

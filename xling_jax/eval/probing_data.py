@@ -4,6 +4,8 @@ Downstream tasks have their published names and layouts; a probing task is any t
 `tr|va|te<TAB>label<TAB>text`, in any language.
 """
 
+import contextlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -159,21 +161,22 @@ def _lines(path: Path) -> list[str]:
     return lines[:-1] if not lines[-1] else lines
 
 
-def _rows(path: Path, width: int) -> Iterator[list[str]]:
+def _rows(path: Path, width: int) -> Iterator[tuple[str, list[str]]]:
+    """Yields the cells of each row, and where it is, for errors."""
     for number, line in enumerate(_lines(path), start=1):
         cells = line.split("\t")
         if line.strip() and len(cells) < width:
             rule = f"must have {width} cells separated by tabs; found {len(cells)}"
             raise ValueError(f"{path}:{number}: {rule}")
         if line.strip():
-            yield cells
+            yield f"{path}:{number}", cells
 
 
-def _score(path: Path, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{path}: a score must be a number; found {text!r:.40}") from None
+def _score(where: str, text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if math.isfinite(score := float(text)):
+            return score
+    raise ValueError(f"{where}: a score must be a number; found {text!r:.40}")
 
 
 def _words(text: str) -> str:
@@ -190,7 +193,7 @@ def _read_sst(name: str, files: list[Path]) -> ProbingTask:
     splits = {}
     for part, path in zip(_PARTS_LONG, files):
         if name == "SST2":
-            rows = [(text, label) for text, label, *_ in _rows(path, 2)]
+            rows = [(text, label) for _, (text, label, *_) in _rows(path, 2)]
         else:
             cells = (line.partition(" ") for line in _lines(path) if line.strip())
             rows = [(text, label) for label, _, text in cells]
@@ -218,12 +221,11 @@ def _read_pairs(name: str, files: list[Path]) -> ProbingTask:
     splits = {}
     for part, path in zip(parts, files):
         rows = list(_rows(path, max(first, second, label) + 1))[has_header:]
-        labels = [row[label].strip() for row in rows]
-        splits[part] = Split(
-            [_words(row[first]) for row in rows],
-            [_score(path, text) for text in labels] if kind == "relatedness" else labels,
-            [_words(row[second]) for row in rows],
-        )
+        labels = [row[label].strip() for _, row in rows]
+        if kind == "relatedness":
+            labels = [_score(where, text) for (where, _), text in zip(rows, labels)]
+        firsts, seconds = ([_words(row[column]) for _, row in rows] for column in (first, second))
+        splits[part] = Split(firsts, labels, seconds)
     return ProbingTask(name, splits, kind)
 
 
@@ -234,23 +236,26 @@ def _read_sts(name: str, files: list[Path]) -> ProbingTask:
         pairs, scores = _lines(path), _lines(gold)
         if len(pairs) != len(scores):
             raise ValueError(f"{gold}: must have {len(pairs)} lines like {path}; has {len(scores)}")
-        kept = [(pair.split("\t"), score) for pair, score in zip(pairs, scores) if score.strip()]
-        if any(len(pair) < 2 for pair, _ in kept):
-            raise ValueError(f"{path}: each line must be two texts separated by a tab")
-        splits[path.name.removeprefix("STS.input.").removesuffix(".txt")] = Split(
-            [_words(pair[0]) for pair, _ in kept],
-            [_score(gold, score) for _, score in kept],
-            [_words(pair[1]) for pair, _ in kept],
-        )
+        found = Split([], [])
+        for number, (pair, score) in enumerate(zip(pairs, scores), start=1):
+            if not score.strip():
+                continue
+            first, tab, rest = pair.partition("\t")
+            if not tab:
+                raise ValueError(f"{path}:{number}: must be two texts separated by a tab")
+            found.texts.append(_words(first))
+            found.labels.append(_score(f"{gold}:{number}", score))
+            found.seconds.append(_words(rest.partition("\t")[0]))
+        splits[path.name.removeprefix("STS.input.").removesuffix(".txt")] = found
     return ProbingTask(name, splits, "similarity")
 
 
 def _read_probing(name: str, files: list[Path]) -> ProbingTask:
     splits = {part: Split([], []) for part in _PARTS_LONG}
-    for cells in _rows(files[0], 3):
+    for where, cells in _rows(files[0], 3):
         part, label, *_, text = cells
         if part not in _PARTS:
-            raise ValueError(f"{files[0]}: a line must begin with tr, va or te; found {part!r:.20}")
+            raise ValueError(f"{where}: a line must begin with tr, va or te; found {part!r:.20}")
         splits[_PARTS[part]].texts.append(_words(text))
         splits[_PARTS[part]].labels.append(label)
     for part, split in splits.items():

@@ -46,7 +46,9 @@ class XsrSample:
         try:
             keys, queries = (np.array(value[name], np.int64) for name in ("keys", "queries"))
             sample = cls(keys, queries, str(value["text_sha256"]))
-        except (TypeError, KeyError, ValueError) as error:
+            if keys.ndim != 1 or queries.ndim != 1:
+                raise ValueError("not lists")
+        except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise ValueError(f"{path}: must be JSON with keys, queries, text_sha256") from error
         if not len(queries) or queries.min() < 0 or queries.max() >= len(keys) or keys.min() < 0:
             raise ValueError(f"{path}: queries must be indices into the {len(keys)} keys")
