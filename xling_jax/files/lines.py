@@ -82,6 +82,8 @@ def read_chunks(path: str) -> Iterator[bytes]:
 
 def check_format(path: str, head: bytes, but: bytes | None = None) -> None:
     """Raises ValueError if a file begins as those of another format do, except that of `but`."""
+    if head[257:262] == b"ustar" or path.endswith(".tgz"):
+        raise ValueError(f"{shown(path)}: is a tar archive, not text; unpack it with tar -xf")
     for begin, (what, way_out) in _OTHER_FORMATS.items():
         if head.startswith(begin) and begin != but:
             raise ValueError(f"{shown(path)}: is {what}, not what its name says; {way_out}")

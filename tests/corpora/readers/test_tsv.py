@@ -127,6 +127,7 @@ def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
             r": is a git-lfs pointer.* git lfs pull$",
         ),
         (gzip.compress(b"de\ten\nja\tyes\n"), r": is gzip, .*; name it \.gz$"),
+        (b"a.tsv".ljust(257, b"\0") + b"ustar", r": is a tar archive, .* tar -xf$"),
         (b"PAR1\0\0", r": is Parquet, .*; name it \.parquet$"),
     ],
 )
