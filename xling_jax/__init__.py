@@ -5,6 +5,8 @@
     vectors = encoder.encode(["Good morning.", "Guten Morgen."])
     pairs = xling_jax.mine(vectors_a, vectors_b)
     groups = xling_jax.align_sentences(sentences_a, sentences_b)
+    hits = xling_jax.search("Guten Morgen.", sentences)
+    scores, rows = xling_jax.top_k(queries, vectors, k=4)
 
 Importing the package starts no device, configures no logger and imports neither JAX nor
 TensorFlow; a function imports what it needs when it is called.
@@ -12,17 +14,28 @@ TensorFlow; a function imports what it needs when it is called.
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.version import __version__
 
 if TYPE_CHECKING:
+    from xling_jax.align.knn import top_k
     from xling_jax.align.mining import mine
     from xling_jax.encode.encoder import Encoder
+    from xling_jax.encode.search import search
     from xling_jax.encode.sentence_alignment import align_sentences
 
-__all__ = ["__version__", "align_sentences", "load", "mine"]
+__all__ = ["__version__", "align_sentences", "load", "mine", "search", "top_k"]
+
+# Functions that are imported when they are first asked for, and where they are.
+_FUNCTIONS = {
+    "align_sentences": "xling_jax.encode.sentence_alignment",
+    "mine": "xling_jax.align.mining",
+    "search": "xling_jax.encode.search",
+    "top_k": "xling_jax.align.knn",
+}
 
 
 def load(
@@ -35,8 +48,10 @@ def load(
     """Loads a trained encoder.
 
     Args:
-        name_or_path: a model directory, a workdir of `xling train` (its `encoder/` is taken), or
-            the name of a packaged encoder.
+        name_or_path: a model directory, a workdir of `xling train` (its `encoder/` is taken), the
+            name of a packaged encoder, or a published encoder: a directory of Hugging Face,
+            sentence-transformers, model2vec or LASER, or `hf:ORG/NAME` of the hub. The last two
+            are converted once, into the user's cache.
         dtype: in which the encoder computes: `float32`, `bfloat16` or `float16`. None for the one
             that the model directory records (`xling convert --compute-dtype`), otherwise float32 on
             a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those
@@ -64,13 +79,7 @@ def load(
 
 
 def __getattr__(name: str) -> Any:
-    """`mine` and `align_sentences`, imported when they are first asked for."""
-    if name == "mine":
-        from xling_jax.align.mining import mine
-
-        return mine
-    if name == "align_sentences":
-        from xling_jax.encode.sentence_alignment import align_sentences
-
-        return align_sentences
+    """One of `_FUNCTIONS`."""
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -53,8 +53,6 @@ def test_both_spellings_mean_the_same_and_do_not_contradict(encoder, sentences, 
 @pytest.mark.parametrize(
     "wrong, way_out",
     [
-        ({"convert_to_tensor": True}, "torch.from_numpy"),
-        ({"convert_to_numpy": False}, "list.vectors."),
         ({"output_value": "token_embeddings"}, "no vectors of tokens"),
         ({"device": "cuda:1"}, "CUDA_VISIBLE_DEVICES"),
         ({"pool": {}}, "xling embed --shard I/N"),
@@ -262,3 +260,119 @@ def test_codes_are_those_of_sentence_transformers():
         np.testing.assert_array_equal(found, wanted)
         signs = Quantizer(precision, 20).dequantize(found)
         np.testing.assert_array_equal(signs > 0, vectors > 0)
+
+
+def test_texts_come_in_what_people_hold_them_in(encoder):
+    texts = ["la mo", "ti", ""]
+    expected = encoder.encode(texts)
+    held = {
+        "tuple": lambda: tuple(texts),
+        "generator": lambda: (text for text in texts),
+        "keys": lambda: dict.fromkeys(texts).keys(),
+        "objects": lambda: np.array(texts, object),
+        "NumPy": lambda: np.array(texts),
+        "NumPy 2": lambda: np.array(texts, np.dtypes.StringDType()),
+        "pandas": lambda: pytest.importorskip("pandas").Series(texts, index=[7, 8, 9]),
+        "polars": lambda: pytest.importorskip("polars").Series(texts),
+        "Arrow": lambda: pytest.importorskip("pyarrow").array(texts),
+        "Arrow, chunked": lambda: pytest.importorskip("pyarrow").chunked_array(
+            [texts[:1], texts[1:]]
+        ),
+    }
+    for make in held.values():
+        np.testing.assert_array_equal(encoder.encode(make()), expected)
+    np.testing.assert_array_equal(
+        np.concatenate([*encoder.encode_stream(held["Arrow"]())]), expected
+    )
+
+
+def test_missing_texts_are_refused_with_their_position_or_zero(encoder):
+    pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
+    arrow = pytest.importorskip("pyarrow")
+    texts = ["la", None, "ti"]
+    expected = encoder.encode(["la", "", "ti"])
+    expected[1] = 0
+    for column in (
+        texts,
+        ["la", float("nan"), "ti"],
+        pandas.Series(texts),
+        pandas.Series(texts, dtype="string"),
+        polars.Series(texts),
+        arrow.array(texts),
+    ):
+        with pytest.raises(
+            ValueError, match=r"^sentences\[1\] must be a string; found .*; drop or fill it$"
+        ):
+            encoder.encode(column)
+        np.testing.assert_array_equal(encoder.encode(column, missing="zero"), expected)
+    with pytest.raises(ValueError, match=r"sentences\[1\] must be a string; found int 3$"):
+        encoder.encode(["la", 3], missing="zero")
+    with pytest.raises(ValueError, match="missing='drop' must be one of error, zero"):
+        encoder.encode(texts, missing="drop")
+
+
+def test_what_has_no_order_or_is_no_text_is_refused(encoder):
+    for wrong, message in (
+        ({"la", "ti"}, r"must have an order, and a set has none; use sorted\(sentences\)"),
+        (b"la", r"must be a list of strings, .*; got b'la'; decode bytes with .decode\(\)"),
+        ([b"la"], r"\[0\] must be a string; found bytes b'la'; decode it with .decode\(\)"),
+        (None, "must be a list of strings"),
+    ):
+        with pytest.raises(ValueError, match=f"^sentences ?{message}"):
+            encoder.encode(wrong)
+
+
+def test_evaluators_and_paraphrase_mining_of_sentence_transformers():
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import util
+    from sentence_transformers.sentence_transformer import evaluation
+
+    mini = xling_jax.load("mini")
+    english = ["A dog runs.", "Delete the page.", "Good morning to you.", "The train is late."]
+    german = ["Ein Hund rennt.", "Lösche die Seite.", "Guten Morgen.", "Der Zug hat Verspätung."]
+    others = german[1:] + german[:1]
+    numbered = lambda texts: {str(number): text for number, text in enumerate(texts)}
+    gold = {number: {number} for number in numbered(english)}
+    pairs = [[str(number), str(number + 4)] for number in range(4)]
+    for evaluator, metric in (
+        (evaluation.TranslationEvaluator(english, german), "mean_accuracy"),
+        (evaluation.TripletEvaluator(english, german, others), "cosine_accuracy"),
+        (
+            evaluation.BinaryClassificationEvaluator(
+                english * 2, german + others, [1] * 4 + [0] * 4
+            ),
+            "cosine_ap",
+        ),
+        (
+            evaluation.InformationRetrievalEvaluator(numbered(english), numbered(german), gold),
+            "cosine_accuracy@1",
+        ),
+        (
+            evaluation.ParaphraseMiningEvaluator(numbered(english + german), pairs),
+            "average_precision",
+        ),
+    ):
+        assert evaluator(mini)[metric] == pytest.approx(1)
+    cosines = np.diag(mini.similarity(mini.encode(english), mini.encode(german)))
+    graded = evaluation.EmbeddingSimilarityEvaluator(english, german, list(cosines))
+    assert graded(mini)["spearman_cosine"] == pytest.approx(1)
+    mined = util.paraphrase_mining(mini, english + german)
+    assert sorted([one, other] for _, one, other in mined[:4]) == [[i, i + 4] for i in range(4)]
+    vectors = mini.encode(english, convert_to_tensor=True)
+    assert mini.similarity(vectors, vectors).device == mini.device
+    assert list(map(type, mini.encode(english, convert_to_numpy=False))) == [type(vectors)] * 4
+
+
+def test_the_nearest_texts_are_found(sentences):
+    german = ["Der Zug hat Verspätung.", "Guten Morgen.", "Ein Hund rennt."]
+    hits = xling_jax.search("A dog is running.", iter(german), k=2)
+    assert [hit.position for hit in hits][0] == 2 and hits[0].text == german[2] and len(hits) == 2
+    mini = xling_jax.load("mini")
+    score = mini.similarity(mini.encode("A dog is running."), mini.encode(german[2])).item()
+    assert hits[0].score == pytest.approx(score, abs=1e-6)
+    several = xling_jax.search(["Good morning.", "A dog is running."], german, mini, k=9)
+    assert [row[0].position for row in several] == [1, 2] and len(several[0]) == 3
+    with pytest.raises(ValueError, match="texts must hold at least one text; got none"):
+        xling_jax.search("a", [])
+    scores, rows = xling_jax.top_k(np.eye(3), np.eye(3)[::-1], 1)
+    assert rows.ravel().tolist() == [2, 1, 0] and scores.min() == 1

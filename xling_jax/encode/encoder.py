@@ -16,6 +16,7 @@ import logging
 import os
 import pathlib
 import tempfile
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,8 @@ from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
 from xling_jax.options import check_kind, check_number, checks_numbers
-from xling_jax.registry import import_extra
-from xling_jax.text.splitting import check_collection, check_texts, checked_texts
+from xling_jax.registry import check_choice, import_extra
+from xling_jax.text.splitting import check_collection, check_texts, checked_texts, is_missing
 from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
@@ -273,8 +274,9 @@ class Encoder:
         prompt: str | None = None,
         prompt_name: str | None = None,
         truncate_dim: int | None = None,
-        precision: str = "float32",
+        precision: str | None = "float32",
         ranges: np.ndarray | None = None,
+        missing: str = "error",
         normalize_embeddings: bool | None = None,
         show_progress_bar: bool | None = None,
         **others: Any,
@@ -282,7 +284,8 @@ class Encoder:
         """Encodes sentences.
 
         Args:
-            sentences: texts, in any of the model's languages; an empty text is allowed. One string
+            sentences: texts, in any of the model's languages; an empty text is allowed. A list, an
+                array of NumPy or Arrow, a column of pandas or polars, or any iterator. One string
                 gives one vector.
             batch_size: sentences in a full batch; by default as many as keep the device busy at
                 each length. Fewer need less memory. With NumPy, every core computes a batch.
@@ -294,10 +297,12 @@ class Encoder:
             precision: "float32", "float16", "int8", "binary" or "ubinary", see `Quantizer`.
             ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`; by default those of
                 these vectors, which no other call shares.
+            missing: "zero" gives None and NaN among the texts a zero vector; "error" refuses them.
             normalize_embeddings: sentence-transformers' name of `normalize`.
             show_progress_bar: likewise, of `show_progress`.
-            **others: other arguments of sentence-transformers, which change nothing or are refused
-                with the way out.
+            **others: other arguments of sentence-transformers: `convert_to_tensor=True` gives a
+                tensor of PyTorch, `convert_to_numpy=False` a list of them; others change nothing,
+                or are refused with the way out.
 
         Returns:
             float32 [n, dim], row i for sentence i; [dim] for one string. In other precisions
@@ -310,7 +315,10 @@ class Encoder:
                 of place.
             TypeError: for an unknown argument.
         """
+        as_tensor = bool(others.pop("convert_to_tensor", False))
+        as_tensors = not others.pop("convert_to_numpy", True) and not as_tensor
         _refuse(others)
+        check_choice("missing", missing, ("error", "zero"))
         normalize = _either("normalize", normalize, "normalize_embeddings", normalize_embeddings)
         show = _either("show_progress", show_progress, "show_progress_bar", show_progress_bar)
         encoder = self
@@ -319,8 +327,11 @@ class Encoder:
         if truncate_dim is not None:
             encoder = encoder.truncated(truncate_dim)
         is_single = isinstance(sentences, str)
+        absent: list[int] = []
+        if missing == "zero" and not is_single:
+            sentences, absent = _without_missing(sentences)
         texts = check_texts([sentences] if is_single else sentences)
-        quantize = None
+        quantize, precision = None, precision or "float32"
         if precision != "float32" or ranges is not None:  # checked before any work
             quantize = _quantization(precision, encoder.dim, ranges, len(texts))
         stats = EncodeStats()
@@ -335,9 +346,16 @@ class Encoder:
                 "%d of %d sentences were truncated to %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
+        embeddings[absent] = 0
         if quantize:
             embeddings = quantize(embeddings)
-        return embeddings[0] if is_single else embeddings
+        embeddings = embeddings[0] if is_single else embeddings
+        if not (as_tensor or as_tensors):
+            return embeddings
+        import torch
+
+        tensor = torch.from_numpy(embeddings)
+        return tensor if as_tensor or is_single else list(tensor)
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray:
         """Encodes what is searched for: with the prompt "query" of models that have one.
@@ -387,13 +405,13 @@ class Encoder:
             embeddings2: [m, dim] float, or [dim].
 
         Returns:
-            float32 [n, m].
+            float32 [n, m]; a tensor of PyTorch if the first argument is one.
 
         Raises:
             ValueError: if sizes differ, a value is not finite, or vectors are quantized.
         """
         one, other = _unit_sides(embeddings1, embeddings2)
-        return one @ other.T
+        return _as(embeddings1, one @ other.T)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
         """Cosine of each vector with that of the same row: [n, dim] twice to float32 [n].
@@ -406,7 +424,18 @@ class Encoder:
                 f"embeddings1 and embeddings2 must have as many rows; got {len(one)} and "
                 f"{len(other)}; similarity compares every row with every other"
             )
-        return np.einsum("nd,nd->n", one, other)
+        return _as(embeddings1, np.einsum("nd,nd->n", one, other))
+
+    # What evaluators of sentence-transformers ask for; nothing keeps the metrics that they record.
+    similarity_fn_name = "cosine"
+    model_card_data = types.SimpleNamespace(set_evaluation_metrics=lambda *args: None)
+
+    @property
+    def device(self) -> Any:
+        """The CPU as a device of PyTorch, where `encode(convert_to_tensor=True)` puts vectors."""
+        import torch
+
+        return torch.device("cpu")
 
     def get_embedding_dimension(self) -> int:
         """Returns the size of the vectors, `dim`."""
@@ -734,8 +763,6 @@ _ONE_PROCESS = (
     "encode shares of a file with xling embed --shard I/N"
 )
 _OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
-    "convert_to_numpy": (True, "vectors are a NumPy array; list(vectors) makes a list of them"),
-    "convert_to_tensor": (False, "vectors are a NumPy array; torch.from_numpy(vectors) shares it"),
     "output_value": ("sentence_embedding", "there are no vectors of tokens; leave it out"),
     "device": (None, "choose by load(..., backend='numpy'), or by CUDA_VISIBLE_DEVICES=0"),
     "pool": (None, _ONE_PROCESS),
@@ -743,6 +770,16 @@ _OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
     "task": (None, "choose prompt_name, encode_query or encode_document instead"),
     "processing_kwargs": (None, "use encoder.with_max_length(tokens) for shorter inputs"),
 }
+
+
+def _without_missing(sentences: Iterable[Any]) -> tuple[list[Any], list[int]]:
+    """The sentences with empty ones in place of missing ones, and the positions of these."""
+    check_collection(sentences, "sentences")
+    items = list(sentences.to_pylist() if hasattr(sentences, "to_pylist") else sentences)
+    absent = [position for position, item in enumerate(items) if is_missing(item)]
+    for position in absent:
+        items[position] = ""
+    return items, absent
 
 
 def _refuse(others: Mapping[str, Any]) -> None:
@@ -783,6 +820,15 @@ def _quantization(
         return Quantizer(precision, dim, learn_ranges([vectors])).quantize(vectors)
 
     return in_their_own_ranges
+
+
+def _as(given: Any, result: np.ndarray) -> Any:
+    """A result as a tensor of PyTorch if an argument is one."""
+    if type(given).__module__ != "torch":
+        return result
+    import torch
+
+    return torch.from_numpy(result)
 
 
 def _unit_sides(*sides: Any) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,10 @@ def _converted(spec: ModelSpec) -> Any:
     names = {"input_names": ["tokens"], "output_names": ["embeddings"]}
     # It warns of every constant without a recorded type; the graph is checked when it has been run.
     logging.getLogger("onnx_ir").setLevel(logging.ERROR)
-    return jax2onnx.to_onnx(encode, [tokens], model_name="encoder", **names)
+    with warnings.catch_warnings():
+        # Its sums ask for float64, which JAX computes in float32 and says so.
+        warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
+        return jax2onnx.to_onnx(encode, [tokens], model_name="encoder", **names)
 
 
 def _quantize_file(path: Path) -> None:

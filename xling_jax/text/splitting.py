@@ -126,29 +126,46 @@ def _sentencex() -> Callable[[str, str], list[str]]:
     return segment
 
 
-def check_texts(sentences: Sequence[str], name: str = "sentences") -> list[str]:
-    """Returns the sentences as a list; raises ValueError for one string or other items."""
+def check_texts(sentences: Iterable[str], name: str = "sentences") -> list[str]:
+    """Returns the sentences as a list; raises ValueError for one string or other items.
+
+    They are in a list, an array of NumPy or Arrow, a column of pandas or polars, or an iterator.
+    """
     check_collection(sentences, name)
     return list(checked_texts(sentences, name))
 
 
+def is_missing(item: object) -> bool:
+    """Returns whether an item is None, NaN or pandas' NA."""
+    return item is None or type(item).__name__ == "NAType" or (item != item) is True
+
+
 def check_collection(texts: Iterable[str], name: str) -> None:
-    """Raises ValueError for one string, a table, a mapping, or what cannot be iterated over."""
+    """Raises ValueError for one string, a table, a mapping or set, or what is not iterable."""
     if getattr(texts, "ndim", 1) != 1:
         raise ValueError(
             f"{name} must be one-dimensional, one text a row; got shape {texts.shape}; pick the "
             "column by its name, not by a list of names"
         )
-    if isinstance(texts, (str, Mapping)) or not isinstance(texts, Iterable):
-        raise ValueError(f"{name} must be a list of strings, [text] for one; got {texts!r:.40}")
+    if isinstance(texts, (set, frozenset)):
+        raise ValueError(f"{name} must have an order, and a set has none; use sorted({name})")
+    if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
+        hint = "; decode bytes with .decode()" if isinstance(texts, bytes) else ""
+        raise ValueError(
+            f"{name} must be a list of strings, [text] for one; got {texts!r:.40}{hint}"
+        )
 
 
 def checked_texts(texts: Iterable[str], name: str) -> Iterator[str]:
     """Yields the texts; raises ValueError at the first item that is no string."""
+    if hasattr(texts, "to_pylist"):  # of Arrow, whose items are no strings
+        texts = texts.to_pylist()
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             kind = type(text).__name__
-            raise ValueError(f"{name}[{i}] must be a string; found {kind} {text!r:.40}")
+            hint = "; drop or fill it" if is_missing(text) else ""
+            hint = "; decode it with .decode()" if isinstance(text, bytes) else hint
+            raise ValueError(f"{name}[{i}] must be a string; found {kind} {text!r:.40}{hint}")
         yield text
 
 
