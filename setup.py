@@ -23,6 +23,8 @@ setup(
         "xling_jax": [
             "py.typed",
             "formats/web_files/*",
+            "papers/page.html.jinja",
+            "papers/published.csv",
             "report/page.html.jinja",
             "report/published.csv",
             "report/report.css",

@@ -156,6 +156,7 @@ def test_every_task_can_be_measured(tmp_path):
         "mining": tmp_path,
         "alignment": tmp_path / "documents.jsonl",
         "probing": tmp_path / "probing",
+        "language": tmp_path / "documents.jsonl",
     }
     metrics = make(**{task: (str(path),) for task, path in paths.items()})
     for name in ("dev/p_at_1", "weather/cross", "de-en/f1", "documents/recall", "Tense/accuracy"):

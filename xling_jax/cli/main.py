@@ -42,6 +42,7 @@ COMMANDS = Registry(
         "xling_jax.cli.export",
         "write a smaller model, ONNX or other formats",
     ),
+    reproduce=("xling_jax.cli.reproduce", "train and measure the tables of the papers"),
     report=("xling_jax.cli.report", "write one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
     search=("xling_jax.cli.search", "find the lines of a text by their meaning"),
@@ -64,9 +65,9 @@ Inputs, outputs and the workdirs of prepare and train may be at gs://BUCKET/PATH
 """
 
 # Commands that spend their time in XLA.
-_COMPUTING = {"train", "embed", "align", "align-sentences", "quickstart"}
+_COMPUTING = {"train", "embed", "align", "align-sentences", "quickstart", "reproduce"}
 # Commands that keep what is done and go on from there.
-_CONTINUING = {"prepare", "train", "mine", "quickstart"}
+_CONTINUING = {"prepare", "train", "mine", "quickstart", "reproduce"}
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -222,7 +222,7 @@ def choose_rank(
                 [remove_components(part, vectors[:, :rank], mean) for part in both]
                 for both, (vectors, _), mean in zip(parts, components, means, strict=True)
             ]
-        accuracies[rank] = _language_accuracy(*zip(*debiased), seed)
+        accuracies[rank] = language_accuracy(*zip(*debiased), seed)
         if accuracies[rank] < bound:
             return RankChoice(rank, accuracies, bound)
     tried = ", ".join(f"{rank}: {accuracy:.1%}" for rank, accuracy in accuracies.items())
@@ -239,7 +239,7 @@ def _blocks_without(vectors: np.ndarray, left_out: np.ndarray) -> Iterator[np.nd
         yield np.delete(block, left_out[first:last] - rows.start, axis=0)
 
 
-def _language_accuracy(train: Sequence[np.ndarray], test: Sequence[np.ndarray], seed: int) -> float:
+def language_accuracy(train: Sequence[np.ndarray], test: Sequence[np.ndarray], seed: int) -> float:
     """Accuracy of a linear SVM, fitted to the vectors of each language in `train`, on `test`."""
     # Imported here because it is slow, and nothing else in this module needs it.
     from sklearn.pipeline import make_pipeline

@@ -42,6 +42,10 @@ TASKS = Registry(
         "are a document's translations found among other documents?",
     ),
     probing=("xling_jax.eval.probing:Probing", "SentEval's tasks, in one language"),
+    language=(
+        "xling_jax.eval.language:LanguageIdentification",
+        "can a linear classifier tell the language, before and after debiasing?",
+    ),
 )
 
 

@@ -69,6 +69,18 @@ def draw_sample(
     Raises:
         ValueError: if the texts differ in number or too few are distinct.
     """
+    rows = distinct_rows(source, target)
+    if not 0 < num_queries <= num_keys <= len(rows):
+        rule = f"must be positive and at most the {len(rows)} distinct rows"
+        raise ValueError(f"num_queries={num_queries} and num_keys={num_keys} {rule}")
+    order = np.random.RandomState(SEED).permutation(len(rows))
+    keys = np.array(rows, np.int64)[order][:num_keys]
+    queries = np.random.RandomState(SEED).choice(num_keys, size=num_queries, replace=False)
+    return XsrSample(keys, queries.astype(np.int64), _fingerprint(source, target))
+
+
+def distinct_rows(source: Sequence[str], target: Sequence[str]) -> list[int]:
+    """The rows that `draw_sample` draws from, in the order of the target texts' words."""
     if len(source) != len(target):
         raise ValueError(f"row i must be one meaning; got {len(source)} and {len(target)} rows")
     rows = [row for row in range(len(source)) if source[row].strip() and target[row].strip()]
@@ -77,13 +89,7 @@ def draw_sample(
         for row in rows:
             first.setdefault(tuple(texts[row].lower().split()), row)
         rows = [first[words] for words in sorted(first)]
-    if not 0 < num_queries <= num_keys <= len(rows):
-        rule = f"must be positive and at most the {len(rows)} distinct rows"
-        raise ValueError(f"num_queries={num_queries} and num_keys={num_keys} {rule}")
-    order = np.random.RandomState(SEED).permutation(len(rows))
-    keys = np.array(rows, np.int64)[order][:num_keys]
-    queries = np.random.RandomState(SEED).choice(num_keys, size=num_queries, replace=False)
-    return XsrSample(keys, queries.astype(np.int64), _fingerprint(source, target))
+    return rows
 
 
 def measure_direction(

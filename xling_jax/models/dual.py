@@ -133,6 +133,7 @@ class TokenDistributionHead(nn.Module):
     h = LN(swish(W u + b)).
 
     Attributes:
+        linear: False for h = u, which then has the width of E.
         vocab_size, vocab_multiple: as in the encoder.
         tie_embeddings: E is the encoder's token table, as published; otherwise a separate one.
         width: of h, unless embeddings are tied.
@@ -146,6 +147,7 @@ class TokenDistributionHead(nn.Module):
     init_stddev: float = 0.0
     vocab_multiple: int = 128
     dtype: DTypeLike = jnp.float32
+    linear: bool = True
 
     @nn.compact
     def __call__(
@@ -163,7 +165,8 @@ class TokenDistributionHead(nn.Module):
         width = table.shape[-1] if self.tie_embeddings else self.width
         if not self.tie_embeddings:
             table = self.param("output_embedding", table_init, (rows, width))
-        dense = Dense(width, kernel_init=kernel_init, dtype=self.dtype, name="dense")
-        norm = layer_norm(DUAL_EPSILON, self.dtype, "norm")
-        hidden = norm(nn.swish(dense(sentence)))
+        hidden = sentence.astype(self.dtype)
+        if self.linear:
+            dense = Dense(width, kernel_init=kernel_init, dtype=self.dtype, name="dense")
+            hidden = layer_norm(DUAL_EPSILON, self.dtype, "norm")(nn.swish(dense(sentence)))
         return hidden, table, self.param("output_bias", nn.initializers.zeros, (rows,))

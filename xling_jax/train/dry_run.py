@@ -128,6 +128,15 @@ def describe(experiment: Experiment) -> str:
     return "\n".join(lines)
 
 
+def planned_memory(experiment: Experiment) -> Memory:
+    """Memory of one device for an update of the longest bucket; compiles it, runs nothing."""
+    mesh = make_mesh(**experiment.mesh)
+    training, data = resolve(experiment, num_devices=mesh.size), experiment.data
+    bucket = data.buckets(_shown_lengths(data))[-1]
+    compiled = compile_update(training, mesh, bucket, any(d.both for d in data.directions()))
+    return update_memory(mesh, training.shapes, compiled, data.accumulation_steps > 1)
+
+
 def _pretend_devices(experiment: Experiment) -> bool:
     """Replaces the devices by simulated CPU devices if the mesh has more than there are."""
     there, (data, fsdp) = jax.device_count(), (experiment.mesh[axis] for axis in AXES)

@@ -1,0 +1,124 @@
+"""`xling reproduce`, on made-up text."""
+
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from xling_jax.cli.main import main
+from xling_jax.cli.reproduce import PAPERS, TABLES
+from xling_jax.cli.reproduce_tasks import DATA, TASKS, Reproduction
+from xling_jax.papers import made_up
+
+ROW = ("mao-9", "--row", "batch size 64")
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    return tmp_path_factory.mktemp("papers")
+
+
+def cell(path, **where):
+    (table,) = json.loads(path.read_text("utf-8"))
+    (found,) = [c for c in table["cells"] if where.items() <= c.items()]
+    return found
+
+
+@pytest.mark.slow
+def test_a_table_is_trained_measured_and_shown_beside_the_published_cells(workdir, capsys):
+    assert main(["reproduce", *ROW, "--workdir", str(workdir)]) == 0
+    shown = capsys.readouterr().out
+    assert shown == (workdir / "mao-9.md").read_text("utf-8") + "\n"
+    found = cell(workdir / "mao-9.json", line="batch size 64", column="XSR en→fr")
+    assert found["published"] == 89.6 and 0 <= found["ours"] <= 100
+    assert found["note"] == "of 150"  # the candidates of the made-up Europarl
+    assert f"| {found['ours']:.1f} (of 150) / 89.6 |" in shown
+    html = (workdir / "mao-9.html").read_text("utf-8")
+    assert "<small>89.6 *</small>" in html and "http" not in html
+    # Once more: nothing is trained again.
+    made = {path: path.stat().st_mtime_ns for path in workdir.rglob("results.json")}
+    assert len(made) == 2
+    assert main(["reproduce", *ROW, "--workdir", str(workdir), "--output", str(workdir / "o")]) == 0
+    assert {path: path.stat().st_mtime_ns for path in workdir.rglob("results.json")} == made
+    assert (workdir / "o/mao-9.md").read_bytes() == (workdir / "mao-9.md").read_bytes()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_every_table_runs_at_smoke(workdir):
+    """Every cell that the papers measure has ours beside it, but for encoders that are not here."""
+    assert main(["reproduce", "all", "--workdir", str(workdir)]) == 0
+    tables = {t["table"]: t for t in json.loads((workdir / "all.json").read_text("utf-8"))}
+    assert tables.keys() == TABLES.keys()
+    for name, table in tables.items():
+        pictures = "figure" in name and "mao" not in name
+        assert pictures or any(c["ours"] is not None for c in table["cells"]), name
+    assert (workdir / "all.html").read_text("utf-8").count("data:image/png") >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["smoke", "small", "base", "paper"])
+def test_every_part_of_every_table_says_what_it_would_run(scale, tmp_path, capsys):
+    """So the configs exist and take the settings, and the tasks exist."""
+    made_up.write(tmp_path / "text")
+    words = ["reproduce", "all", "--scale", scale, "--workdir", str(tmp_path / "w")]
+    assert main([*words, "--data", str(tmp_path / "text"), "--dry-run"]) == 0
+    commands = capsys.readouterr().out.splitlines()
+    trained = [line for line in commands if line.startswith("xling train")]
+    assert len(trained) == len({line.split("--workdir ")[1] for line in trained}) > 60
+    assert {line.split()[1] for line in commands} == {"train", "evaluate"}
+    assert all(("tfds" in line) == (scale == "paper") for line in commands if "--xsr" in line)
+    assert not (tmp_path / "w").exists()
+
+
+def test_parts_name_tasks_and_data_that_exist():
+    for table in TABLES.values():
+        assert {*table.needs} <= {*DATA, "encoders"}
+        assert {part.task for row in table.rows for part in row.parts} <= TASKS.keys()
+
+
+def test_settings_of_a_run_depend_on_the_scale(tmp_path):
+    made_up.write(tmp_path)
+    run = PAPERS["mao"].TABLES["mao-10"].rows[0].parts[0].encoder
+    words = lambda scale: Reproduction(tmp_path, tmp_path, scale).experiment(run)[0]
+    assert "tfds:para_crawl_v5/en-fr:train[:6412500]" in words("paper")[2]
+    small = [word for word in words("small") if "corpora" in word]
+    assert "tatoeba.all.tsv.gz[:37]" in small[0] and "europarl" not in small[0]  # an eighth of 300
+
+
+def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
+    caplog.set_level(logging.INFO)
+    for words, message in (
+        (["yu-2"], "--workdir are needed"),
+        (["yu-22", "--workdir", tmp_path], "did you mean yu-2"),
+        (["mao-figure-1", "--workdir", tmp_path], "not run: a drawing"),
+        (["yu-2", "--row", "NMT", "--workdir", tmp_path], "has no such system"),
+        (["yu-2", "--scale", "small", "--workdir", tmp_path], "needs --data"),
+        (["yu-4", "--scale", "paper", "--data", tmp_path, "--workdir", tmp_path], "NIST licenses"),
+        (["europarl-5k"], "needs --output"),
+    ):
+        assert main(["reproduce", *map(str, words)]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+        assert message in line
+    assert "yu-4 needs mldoc; 4 GPUs" in caplog.text  # before it stops
+
+
+def test_the_list_comes_from_a_bare_interpreter():
+    words = [sys.executable, "-m", "xling_jax.cli.main", "reproduce", "--list"]
+    out = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    assert "yu-figure-1" in out.stdout and "jax" not in out.stderr
+
+
+def test_the_europarl_set_joins_through_english_and_keeps_copies(tmp_path):
+    rows = {"de-en": "(Beifall)\t(Applause)\nEins\tOne\nZwei\tTwo\nJa\t(Applause)\n",
+            "en-fr": "Two\tDeux\n(Applause)\tApplaudissements\n"}  # fmt: skip
+    for pair, text in rows.items():
+        header = "\t".join(pair.split("-"))
+        (tmp_path / f"{pair}.tsv").write_text(f"{header}\n{text}")
+    from xling_jax.eval.n_way import join_through
+
+    specs = [f"tsv:{tmp_path}/{pair}.tsv" for pair in rows]
+    clap = ["(Beifall)", "(Applause)", "Applaudissements"]
+    assert join_through("en", specs, ["de", "en", "fr"], 9) == [clap, ["Zwei", "Two", "Deux"], clap]

@@ -1,0 +1,169 @@
+"""Trains and measures the systems of a paper's table, and prints ours beside the published cells.
+
+Writes O/TABLE.md, .json and .html. Runs lie in the workdir and are shared by tables; the same
+command continues where it was stopped. TABLE is a table or figure (yu-2), a paper (li-mak, yu, mao,
+gong) or all. `europarl-5k` writes the six-way retrieval set of yu-2 instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from xling_jax.cli.options import words
+from xling_jax.options import OptionError, require_file
+from xling_jax.papers import gong, li_mak, mao, yu
+from xling_jax.papers.tables import SCALES, Table
+from xling_jax.registry import check_choice
+
+_logger = logging.getLogger(__name__)
+
+PAPERS = {"li-mak": li_mak, "yu": yu, "mao": mao, "gong": gong}
+TABLES = {name: table for paper in PAPERS.values() for name, table in paper.TABLES.items()}
+_EUROPARL_5K = "europarl-5k"
+_EUROPARL = tuple(
+    f"tfds:europarl_v7/{pair}" for pair in ("de-en", "en-es", "en-fr", "en-it", "en-pt")
+)
+
+EXAMPLES = """examples:
+  xling reproduce --list
+  xling reproduce all --workdir runs/papers
+  xling reproduce mao-7 --scale small --data DIR --workdir runs/papers
+  xling reproduce yu-4 --scale paper --data DIR --workdir runs/yu
+  xling reproduce europarl-5k --output DIR/retrieval/europarl_5k.tsv.gz
+
+Scales: smoke (made-up text without --data, seconds a row), small (minutes a row on two CPU cores),
+base (a day a row on one GPU), paper (the papers' corpora and sizes).
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("table", nargs="?", metavar="TABLE", help="a table, a paper, or all; see --list")
+    add("--list", action="store_true", help="list all tables and figures with their systems")
+    add("--scale", choices=SCALES, default="smoke", help="default: %(default)s")
+    add("--data", type=Path, metavar="DIR", help="parallel/, retrieval/, classification/, docs/")
+    add("--encoders", type=Path, metavar="DIR", help="mbert, xlm, xlmr, reimers, laser: published")
+    add("--workdir", type=Path, metavar="W", help="directory of all runs")
+    add("--output", type=Path, metavar="O", help="directory of the tables (default: the workdir)")
+    add("--row", metavar="NAME", help="only this system")
+    add("--seeds", type=int, default=1, metavar="N", help="train with seeds 0 to N - 1")
+    add("--corpora", nargs="+", default=(), metavar="CORPUS", help="text to train on instead")
+    add("--cpu", action="store_true", help="train at base or paper on a CPU as well")
+    add("--dry-run", action="store_true", help="print the commands, run none")
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.list:
+        print(list_tables())
+        return
+    if args.table == _EUROPARL_5K:
+        _write_europarl_5k(args)
+        return
+    if not args.table or not args.workdir:
+        raise OptionError("TABLE and --workdir are needed; --list lists the tables")
+    if args.seeds < 1:
+        raise OptionError(f"--seeds {args.seeds}: must be at least 1")
+    tables = _chosen(args.table, args.row)
+    _prepare(args, tables)
+
+    from xling_jax.cli.reproduce_tasks import Measured, Reproduction
+    from xling_jax.papers import page
+
+    where = (args.workdir, args.data, args.scale, args.encoders, tuple(args.corpora))
+    seeds = [Reproduction(*where, seed, args.dry_run) for seed in range(args.seeds)]
+    results = []
+    for name, table in tables.items():
+        measured: dict[str, list[Measured]] = {}
+        for number, row in enumerate(table.rows, 1):
+            _logger.info("%s, %d of %d: %s", name, number, len(table.rows), row.name)
+            measured[row.name] = [Measured() for _ in seeds]
+            for reproduction, found in zip(seeds, measured[row.name]):
+                for part in row.parts:
+                    found.update(reproduction.measure(part))
+        results.append(page.Result(name, table, args.scale, measured))
+    if not args.dry_run:
+        print(page.write(args.output or args.workdir, args.table, results))
+
+
+def list_tables() -> str:
+    """Every table and figure of the papers: its systems, or why it has none."""
+    lines = []
+    for paper in PAPERS.values():
+        lines += [paper.TITLE]
+        for name, table in paper.TABLES.items():
+            lines.append(f"  {name:15} {table.title}: {'; '.join(row.name for row in table.rows)}")
+        lines += [f"  {name:15} not run: {why}" for name, why in paper.ABSENT.items()]
+    return "\n".join(lines)
+
+
+def _chosen(name: str, row: str | None) -> dict[str, Table]:
+    """The tables of a name, with only one row if that is asked for."""
+    import dataclasses
+
+    names = {"all": [*TABLES]} | {paper: [*m.TABLES] for paper, m in PAPERS.items()}
+    if name not in names:
+        absent = {n: why for paper in PAPERS.values() for n, why in paper.ABSENT.items()}
+        if name in absent:
+            raise OptionError(f"{name}: not run: {absent[name]}")
+        try:
+            check_choice("TABLE", name, [*names, *TABLES, _EUROPARL_5K])
+        except ValueError as error:
+            raise OptionError(str(error)) from error
+    tables = {one: TABLES[one] for one in names.get(name, [name])}
+    if row is None:
+        return tables
+    tables = {
+        one: dataclasses.replace(table, rows=tuple(r for r in table.rows if r.name == row))
+        for one, table in tables.items()
+    }
+    tables = {one: table for one, table in tables.items() if table.rows}
+    if not tables:
+        raise OptionError(f"--row {row!r}: {name} has no such system; see --list")
+    return tables
+
+
+def _prepare(args: argparse.Namespace, tables: dict[str, Table]) -> None:
+    """Checks what a scale needs, and at `paper` says it, before anything is run."""
+    from xling_jax.cli.reproduce_tasks import missing_data
+
+    for flag in ("data", "encoders"):
+        if getattr(args, flag):
+            require_file(getattr(args, flag), f"--{flag}")
+    if args.scale == "smoke" and not args.data:
+        from xling_jax.papers import made_up
+
+        args.data = args.workdir / "made-up"
+        made_up.write(args.data)
+    if args.scale in ("small", "base") and not args.data:
+        raise OptionError(f"--scale {args.scale}: needs --data, a directory with parallel/*.tsv.gz")
+    if args.scale == "paper":
+        for name, table in tables.items():
+            needs = ", ".join(table.needs) or "no data but the corpora of its configs"
+            _logger.info("%s needs %s; %s", name, needs, table.cost or "no training")
+        names = [] if args.dry_run else [n for table in tables.values() for n in table.needs]
+        missing_data(args.data, dict.fromkeys(names))
+        if "encoders" in names and not args.encoders:
+            raise OptionError("--scale paper: needs --encoders DIR with mbert, xlm and xlmr")
+    if args.scale in ("base", "paper") and not (args.cpu or args.dry_run):
+        import jax
+
+        if jax.default_backend() == "cpu":
+            raise OptionError(
+                f"--scale {args.scale}: JAX finds no GPU or TPU, and a row would take weeks; run "
+                "the same command where there is one, or add --cpu"
+            )
+
+
+def _write_europarl_5k(args: argparse.Namespace) -> None:
+    from xling_jax.eval.n_way import join_through, write_n_way
+
+    if not args.output:
+        raise OptionError(f"{_EUROPARL_5K}: needs --output FILE.tsv.gz")
+    if args.output.exists():
+        raise OptionError(f"{args.output}: exists; choose another --output")
+    languages = words("de,en,es,fr,it,pt")
+    rows = join_through("en", args.corpora or _EUROPARL, languages, 5000)
+    write_n_way(args.output, languages, rows)
+    _logger.info("%s: %d rows in %s", args.output, len(rows), ", ".join(languages))

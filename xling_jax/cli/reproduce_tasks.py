@@ -1,0 +1,604 @@
+"""Measures the parts of a row: trains or converts what they need, evaluates it, reads the cells."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import itertools
+import json
+import logging
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xling_jax.config import load
+from xling_jax.files.hashes import fingerprint
+from xling_jax.files.whole import read_json
+from xling_jax.options import OptionError
+from xling_jax.papers.tables import Cells, Key, Part, Published, Run
+
+if TYPE_CHECKING:
+    from xling_jax.train.experiment import Experiment
+
+_logger = logging.getLogger(__name__)
+
+# Data of the papers -> where in `--data` the `paper` scale reads it, and where it is from.
+DATA = {
+    "mldoc": (
+        ["classification/mldoc"],
+        "MLDoc needs Reuters RCV1 and RCV2, which NIST licenses "
+        "(https://trec.nist.gov/data/reuters/reuters.html); make it with `python -m "
+        "xling_jax.eval.mldoc`",
+    ),
+    "senteval": (
+        ["probing"],
+        "SentEval's data: https://github.com/facebookresearch/SentEval, data/downstream",
+    ),
+    "europarl-5k": (
+        ["retrieval/europarl_5k.tsv.gz"],
+        "xling reproduce europarl-5k --output DIR/retrieval/europarl_5k.tsv.gz makes it",
+    ),
+    "wmt16": (
+        ["docs/wmt16.en.jsonl.gz", "docs/wmt16.fr.jsonl.gz", "docs/wmt16.pairs.tsv"],
+        "pages and pairs of https://www.statmt.org/wmt16/bilingual-task.html; the config "
+        "lawdr_wmt16 says how to make it",
+    ),
+    "wmt19": (
+        ["docs/wmt19.jsonl.gz"],
+        "http://data.statmt.org/news-commentary/v14/documents.tgz; the config lawdr_wmt19 says how "
+        "to make it",
+    ),
+}
+XSR = (200_000, 2_000)
+_XSR_SMOKE = (150, 50)
+# On top of the configs' `:smoke`: one shape, two checkpoints.
+_SMOKE = {"data.bucket_lengths": (40,), "train.total_steps": 4, "train.keep_last": 4}
+_SMOKE |= {"train.evaluate_every_steps": 2, "train.checkpoint_every_steps": 2}
+
+
+@dataclass
+class Measured:
+    """Cells, what to say beside some of them, pictures, and facts about the data."""
+
+    cells: Cells = field(default_factory=dict)
+    notes: dict[Key, str] = field(default_factory=dict)
+    pictures: list[Path] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+
+    def update(self, other: Measured) -> None:
+        """Adds what another part has."""
+        self.cells |= other.cells
+        self.notes |= other.notes
+        self.pictures += other.pictures
+        self.facts += [fact for fact in other.facts if fact not in self.facts]
+
+
+@dataclass
+class Reproduction:
+    """A workdir of runs, and what they read.
+
+    A run lies in a directory named after its resolved config, so that tables share it, and nothing
+    is done twice; results lie with the options that they depend on in their name.
+
+    Attributes:
+        workdir: of all runs.
+        data: directory of text, see docs/how-to/reproduce.md; None for none.
+        scale: one of `tables.SCALES`.
+        encoders: directory of published encoders; None for none.
+        corpora: text to train on in place of that of the scale.
+        seed: of training.
+        dry_run: print commands, run none.
+    """
+
+    workdir: Path
+    data: Path | None
+    scale: str
+    encoders: Path | None = None
+    corpora: tuple[str, ...] = ()
+    seed: int = 0
+    dry_run: bool = False
+    _printed: set[str] = field(default_factory=set)
+    _known: dict[str, tuple[list[str], Experiment]] = field(default_factory=dict)
+
+    def measure(self, part: Part) -> Measured:
+        """The cells of a part; none where its data or encoder is missing."""
+        return TASKS[part.task](self, part)
+
+    def find(self, *patterns: str) -> list[Path]:
+        """The files in `--data` of the first pattern that fits."""
+        found = (sorted(self.data.glob(p)) if self.data else [] for p in patterns)
+        return next(filter(None, found), [])
+
+    def experiment(self, run: Run) -> tuple[list[str], Experiment]:
+        """The words of `xling train` for a run, and what they resolve to."""
+        if known := self._known.get(repr(run)):
+            return known
+        config = run.config
+        if self.scale != "paper":
+            config += f"{',' if ':' in config else ':'}{self.scale}"
+        settings = self._text(run) | {"small": run.small, "smoke": _SMOKE}.get(self.scale, {})
+        settings |= run.settings | ({"seed": self.seed} if self.seed else {})
+        overrides = _overrides(settings)
+        known = ["--config", config, *overrides], load(config, overrides)
+        return self._known.setdefault(repr(run), known)
+
+    def _text(self, run: Run) -> dict[str, Any]:
+        """What a run is trained on, and what it must not see."""
+        settings = dict(run.paper) if self.scale == "paper" else {}
+        if self.data and self.scale != "paper":
+            files = sorted({path for p in run.text for path in self.find(f"parallel/{p}.tsv*")})
+            files = files or self.find("parallel/*.tsv*")
+            cut = lambda path: f"[:{int(run.share * _num_rows(path))}]" if run.share < 1 else ""
+            settings["data.corpora"] = tuple(f"tsv:{path}{cut(path)}" for path in files)
+        if self.corpora:
+            settings["data.corpora"] = self.corpora
+        if held := self.find("retrieval/*.tsv*"):
+            settings["data.exclude"] = tuple(map(str, held))
+        return settings
+
+    def model(self, encoder: Run | Published) -> Path | None:
+        """The workdir or model directory of an encoder, trained or converted; None if missing."""
+        if isinstance(encoder, Run):
+            return self.train(encoder)
+        source = self.encoders and next(iter(sorted(self.encoders.glob(f"{encoder.name}*"))), None)
+        if source:
+            name = fingerprint([str(source), *encoder.convert])[:8]
+            output = self.workdir / f"{encoder.name}-{name}"
+            source = next(iter(sorted(source.glob("*.pt"))), source) if source.is_dir() else source
+            self.xling("convert", *encoder.convert, source, "--output", output, done=output)
+            return output
+        return self.train(encoder.stand_in) if encoder.stand_in and self.scale != "paper" else None
+
+    def train(self, run: Run) -> Path:
+        """The workdir of a run, which is trained first unless it has been."""
+        words, experiment = self.experiment(run)
+        name = re.sub(r"[^A-Za-z0-9+]+", "-", run.config)
+        workdir = self.workdir / f"{name}-{fingerprint(experiment.config)[:8]}"
+        if not self.dry_run and not workdir.exists():
+            self._share_text(experiment, workdir)
+        self.xling("train", *words, "--workdir", workdir, done=workdir / "encoder")
+        return workdir
+
+    def _share_text(self, experiment: Experiment, workdir: Path) -> None:
+        """Begins with the prepared text of another run, if there is one made alike."""
+        from xling_jax.corpora.prepared import is_made_with
+
+        for path in sorted(self.workdir.glob("[!.]*/data/manifest.json")):
+            if is_made_with(read_json(path), experiment.preparation):
+                partial = workdir.with_name(f".{workdir.name}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                for name in ("data", "vocab"):
+                    shutil.copytree(path.parents[1] / name, partial / name)
+                partial.rename(workdir)
+                return
+
+    def evaluate(
+        self,
+        part: Part,
+        task: str,
+        data: Sequence[object],
+        *options: object,
+        pictures: bool = False,
+    ) -> tuple[dict[str, Any], Path]:
+        """The results.json of `xling evaluate`, {} if it cannot be measured, and its directory."""
+        model = self.model(part.encoder)
+        if not data or model is None:
+            return {}, Path()
+        words = [task, "--data", *data, *part.options, *options]
+        if part.languages and task != "probing":
+            words += ["--languages", ",".join(part.languages)]
+        if task not in ("probing", "xsim"):
+            words.append("--pictures" if pictures else "--no-pictures")
+        output = model / "results" / f"{task}-{fingerprint([*map(str, words)])[:8]}"
+        done = output / ("checkpoints.json" if "--checkpoint" in words else "results.json")
+        self.xling("evaluate", *words, "--model", model, "--output", output, done=done)
+        return (read_json(done) or {}), output
+
+    def xling(self, *words: object, done: Path) -> None:
+        """Runs a command of this library unless its result exists; only shows it on a dry run.
+
+        Raises:
+            SystemExit: with its status, if it fails or is stopped.
+        """
+        from xling_jax.cli.main import main
+
+        command = shlex.join(map(str, words))
+        if self.dry_run:
+            if command not in self._printed:
+                print(f"xling {command}")
+                self._printed.add(command)
+            return
+        if done.exists():
+            return
+        _logger.info("xling %s", command if len(command) < 200 else f"{command[:200]}...")
+        log = logging.getLogger("xling_jax")
+        before = log.level
+        if self.scale == "smoke":
+            log.setLevel(logging.ERROR)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                status = main([*map(str, words)])
+        finally:
+            log.setLevel(before)
+        if status:
+            raise SystemExit(status)
+
+
+def _overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Words that change keys of a config."""
+    return [f"--config.{key}={value}" for key, value in settings.items()]
+
+
+@functools.cache
+def _num_rows(path: Path) -> int:
+    from xling_jax.files.lines import iterate_lines
+
+    return sum(1 for _ in iterate_lines(path)) - 1
+
+
+def _classification(self: Reproduction, part: Part) -> Measured:
+    from xling_jax.eval.classification_data import list_languages
+
+    folder = self.find("classification/mldoc", "classification/sib200", "classification/*")[:1]
+    codes = list_languages(folder[0]) if folder else []
+    part = dataclasses.replace(part, languages=tuple(c for c in part.languages if c in codes))
+    one_seed = {"mlp", "linear"} & {*part.options} and self.scale == "smoke"
+    words = ["--seeds", "1"] if one_seed else []
+    if self.scale in ("smoke", "small"):  # their encoders read less
+        part = _without(part, "--max-tokens")
+    if part.checkpoint in ("dev", "best", "half"):
+        results, epoch = _chosen(self, part, folder, words)
+    else:
+        (results, _), epoch = self.evaluate(part, "classification", folder, *words), None
+    kind = "oracle" if part.checkpoint == "oracle" else "accuracy"
+    found = Measured()
+    for name, matrix in (results.get("matrices") or {}).items():
+        for source, row in (matrix.get(kind) or {}).items():
+            source = "others" if source == "the others" else source
+            for target, value in row.items():
+                if value is not None:
+                    found.cells[Key(part.measure, source, target)] = 100 * value
+        size = min(matrix["num_test"].values())
+        found.facts.append(f"{name}: tested on {matrix['test_split']}, at least {size} texts")
+    if epoch is not None:
+        found.cells[Key("epoch")] = epoch
+    return found
+
+
+def _without(part: Part, option: str) -> Part:
+    """A part without an option and its value."""
+    if option not in part.options:
+        return part
+    at = part.options.index(option)
+    return dataclasses.replace(part, options=part.options[:at] + part.options[at + 2 :])
+
+
+def _chosen(
+    self: Reproduction, part: Part, folder: Sequence[Path], words: Sequence[str]
+) -> tuple[dict[str, Any], float | None]:
+    """Results of the checkpoint that is chosen on a split, and its epoch if that is known."""
+    split = "test" if part.checkpoint == "best" else "dev"
+    every = [*words, "--checkpoint", "all", "--metric", "cross", "--split"]
+    has_test = bool(folder) and any(folder[0].glob("test.*"))
+    scores, place = self.evaluate(
+        part, "classification", folder, *every, split if has_test else "dev"
+    )
+    if not scores:
+        return {}, None
+    steps = sorted(map(int, scores["scores"]))
+    last = self.experiment(part.encoder)[1].train.total_steps or steps[-1]
+    chosen = scores["best"]
+    if part.checkpoint == "half":
+        chosen = min(steps, key=lambda step: abs(step - last / 2))
+    elif has_test:
+        _, place = self.evaluate(part, "classification", folder, *every, "test")
+    epochs = self.experiment(part.encoder)[1].config["train"].get("total_epochs")
+    return read_json(place / str(chosen) / "results.json"), epochs and epochs * chosen / steps[-1]
+
+
+def _retrieval(self: Reproduction, part: Part) -> Measured:
+    files = self.find(
+        "retrieval/europarl_5k.tsv.gz", "retrieval/europarl.dev.tsv.gz", "retrieval/*"
+    )
+    results, _ = self.evaluate(part, "retrieval", files[:1])
+    return _found_in(results, part)
+
+
+def _found_in(results: Mapping[str, Any], part: Part) -> Measured:
+    """P@1 of all directions, and among how many candidates."""
+    found = Measured()
+    for name, matrix in (results.get("matrices") or {}).items():
+        for source, row in matrix["p_at_1"].items():
+            found.cells |= {
+                Key(part.measure, source, t): 100 * v for t, v in row.items() if v is not None
+            }
+        counts = {v for row in matrix["num_candidates"].values() for v in row.values() if v}
+        found.facts.append(f"{name}: {', '.join(f'{n:,}' for n in sorted(counts))} candidates")
+    return found
+
+
+def _xsr(self: Reproduction, part: Part) -> Measured:
+    """2,000 queries among 200,000 sentences of Europarl, or as many as there are."""
+    first, second = sorted(part.languages)
+    files = self.find("parallel/europarl*.tsv*", "parallel/*.tsv*")
+    paper = f"tfds:europarl_v7/{first}-{second}:train[:800000]"
+    data = paper if self.scale == "paper" else f"tsv:{self.data}/parallel/europarl*.tsv*"
+    if not files and self.scale != "paper":
+        return Measured()
+    part = dataclasses.replace(part, languages=(first, second))
+    samples = self.workdir / "xsr" / f"{first}-{second}"
+    if not self.dry_run:
+        _draw(self, data, (first, second), samples)
+    results, _ = self.evaluate(part, "retrieval", [data], "--xsr-samples", samples)
+    found = _found_in(results, part)
+    for matrix in (results.get("matrices") or {}).values():
+        for key in found.cells:
+            count = matrix["num_candidates"][key.source][key.target]
+            if count != XSR[0]:
+                found.notes[key] = f"of {count:,}"
+    found.facts.clear()
+    return found
+
+
+def _draw(self: Reproduction, data: str, pair: tuple[str, str], directory: Path) -> None:
+    """Draws the queries and candidates of both directions, the same for all systems."""
+    from xling_jax.eval import xsr
+    from xling_jax.eval.retrieval_data import load_retrieval_data
+
+    if directory.exists():
+        return
+    one = load_retrieval_data(data, pair)
+    partial = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for source, target in itertools.permutations(pair):
+        sides = [one.parts[0].texts[code] for code in (source, target)]
+        keys, queries = _XSR_SMOKE if self.scale == "smoke" else XSR
+        keys = min(keys, len(xsr.distinct_rows(*sides)))
+        sample = xsr.draw_sample(*sides, keys, min(queries, keys))
+        sample.save(partial / f"{one.name}.xsr.{source}-{target}.json")
+    partial.rename(directory)
+
+
+def _probing(self: Reproduction, part: Part) -> Measured:
+    names = {"SST2": "SST"} | {name: name for name in ("MR", "CR", "MPQA", "SUBJ", "TREC")}
+    words = ["--classifier", "mlp", "--tasks", ",".join(names)]
+    results, _ = self.evaluate(part, "probing", self.find("probing"), *words)
+    metrics = results.get("metrics") or {}
+    cells = {
+        Key(part.measure, "en", to): metrics.get(f"{name}/accuracy") for name, to in names.items()
+    }
+    return Measured({key: 100 * value for key, value in cells.items() if value is not None})
+
+
+def _documents(self: Reproduction, name: str) -> tuple[list[object], list[object]]:
+    """Files of WMT16 or WMT19, or below `paper` others in their place; options to read them."""
+    paths, _ = DATA[name]
+    if self.data and all((self.data / path).exists() for path in paths):
+        files = [self.data / path for path in paths]
+        options = ["--gold", files[2], "--domain", "domain"] if name == "wmt16" else []
+        return files[:2], [*options, "--languages", "en,fr"] if options else []
+    files = self.find("docs/*.dev.jsonl*", "docs/*.jsonl*")[:1]
+    return files, ["--languages", "en,fr"] if name == "wmt16" else []
+
+
+def _ranked(self: Reproduction, part: Part) -> Part:
+    """Below `paper`, removes at most a quarter of the dimensions."""
+    if self.scale == "paper" or self.dry_run or "--debias" not in part.options:
+        return part
+    import xling_jax
+
+    model, at = self.model(part.encoder), part.options.index("--debias") + 1
+    if model is None:
+        return part
+    rank = min(int(part.options[at]), xling_jax.load(model).dim // 4)
+    return dataclasses.replace(
+        part, options=(*part.options[:at], str(rank), *part.options[at + 1 :])
+    )
+
+
+def _alignment(self: Reproduction, part: Part) -> Measured:
+    """The eight cells of LAWDR, or a baseline of whole documents."""
+    name, _, baseline = part.task.partition("-")
+    files, options = _documents(self, name)
+    results, _ = self.evaluate(_ranked(self, part), "alignment", files, *options)
+    found = Measured()
+    for data, matrix in (results.get("matrices") or {}).items():
+        for cell, pairs in matrix["cells"].items():
+            vectors, _, score = cell.rpartition("-")
+            recall = sum(p["num_correct"] for p in pairs.values()) / sum(
+                p["num_gold"] for p in pairs.values()
+            )
+            if baseline:
+                if vectors == baseline and score == "margin":
+                    found.cells[Key(part.measure, target="whole")] = 100 * recall
+            elif vectors.partition("-")[0] in ("biased", "debiased"):
+                found.cells[Key(part.measure, target=cell)] = 100 * recall
+        found.facts.append(f"documents: {data}")
+    return found
+
+
+def _language(self: Reproduction, part: Part) -> Measured:
+    files, _ = _documents(self, "wmt16")
+    words = ["--languages", "en,fr"]
+    words += ["--site", "eu2007.de"] if self.scale == "paper" else []
+    results, place = self.evaluate(
+        _ranked(self, part), "language", files[:2], *words, pictures=True
+    )
+    found = Measured()
+    for metric, value in (results.get("metrics") or {}).items():
+        found.cells[Key(part.measure, target=metric.rpartition("/")[2])] = 100 * value
+    for data, scores in (results.get("matrices") or {}).items():
+        found.facts.append(f"{data}: {scores['rank']} components")
+        found.pictures = sorted(place.glob("*.pca.png"))
+    return found
+
+
+def _document_counts(self: Reproduction, part: Part) -> Measured:
+    from xling_jax.documents.records import read_documents
+
+    files, _ = _documents(self, part.task.removeprefix("documents-"))
+    if self.dry_run:
+        return Measured()
+    kept = [
+        d for f in files for d in read_documents(f) if d.language in (part.languages or d.language)
+    ]
+    if not kept:
+        return Measured()
+    words = sum(len(sentence.split()) for one in kept for sentence in one.sentences)
+    return Measured({Key("documents"): len(kept), Key("average length"): words / len(kept)})
+
+
+def _neighbors(self: Reproduction, part: Part) -> Measured:
+    """The nearest three sentences of each language, without the translation itself."""
+    files = self.find(
+        "retrieval/europarl_5k.tsv.gz", "retrieval/europarl.dev.tsv.gz", "retrieval/*"
+    )
+    if self.dry_run or not files:
+        return Measured()
+    import numpy as np
+
+    import xling_jax
+    from xling_jax.align import knn
+    from xling_jax.eval.retrieval_data import load_retrieval_data
+    from xling_jax.papers.tables import published
+
+    (query,) = [v for k, v in published("yu-3")["similarity loss"].items() if k.measure == "query"]
+    texts = load_retrieval_data(files[0], part.languages).parts[0].texts
+    row = texts["en"].index(query) if query in texts["en"] else 0
+    encoder = xling_jax.load(self.model(part.encoder))
+    found = Measured({Key("query", "en", "query"): texts["en"][row]})
+    vector = knn.normalize(encoder.encode([texts["en"][row]]))
+    for code, column in texts.items():
+        cosines = (knn.normalize(encoder.encode(column)) @ vector[0]).copy()
+        cosines[row] = -np.inf
+        for place, index in enumerate(np.argsort(-cosines)[:3], 1):
+            found.cells[Key(code, "en", str(place))] = column[index]
+    return found
+
+
+def _classes(self: Reproduction, part: Part) -> Measured:
+    """t-SNE of the German test documents by class."""
+    folder = self.find("classification/mldoc", "classification/sib200", "classification/*")[:1]
+    model = self.model(part.encoder)
+    if self.dry_run or not folder:
+        return Measured()
+    import numpy as np
+
+    import xling_jax
+    from xling_jax.encode.documents import document_encoder
+    from xling_jax.eval.classification_data import load_classification_data
+    from xling_jax.eval.results import Projection
+    from xling_jax.report.pictures import draw_all
+
+    data = load_classification_data(folder[0], ["de"])
+    part_of = data.splits[data.test_split]["de"]
+    vectors = document_encoder(xling_jax.load(model).encode, "sentences")(part_of.texts)
+    labels = np.array(part_of.labels)
+    count = min(int((labels == name).sum()) for name in data.labels)
+    groups = {name: vectors[labels == name][:count] for name in data.labels}
+    place = model / "results"
+    place.mkdir(exist_ok=True)
+    draw_all([Projection("classes", groups, "German test documents by class", {})], place)
+    return Measured(pictures=[place / "classes.tsne.png"], facts=[f"classification: {data.name}"])
+
+
+def _size(self: Reproduction, part: Part) -> Measured:
+    """Sizes of the published config, named as in both papers."""
+    from xling_jax.train.dry_run import published_count
+
+    run = part.encoder
+    experiment = load(run.config, _overrides(run.settings))
+    encoder, decoder = (experiment.config.get(side) or {} for side in ("encoder", "decoder"))
+    recurrent = encoder["family"] == "laser"
+    width = encoder["width"]
+    known = {
+        "d_h": f"{width // 2}x2" if recurrent else width,
+        "d_z": decoder.get("width"),
+        "r": encoder.get("heads"),
+        "attention_heads": encoder.get("heads"),
+        "d_fc": encoder.get("ffn_width"),
+        "num_encoder_layers": encoder["layers"],
+        "encoder_layers": encoder["layers"],
+        "num_decoder_layers": decoder.get("layers", 1) if decoder else None,
+        "decoder_layers": decoder.get("layers", 1) if decoder else None,
+        "architecture": "BiLSTM" if recurrent else "Transformer",
+        "vocabulary": experiment.preparation.vocab.size,
+        "parameters": published_count(experiment),
+    }
+    return Measured({Key(n): v for n, v in known.items() if n in part.options and v is not None})
+
+
+def _logged(self: Reproduction, part: Part, name: str) -> float | None:
+    """The last value of a metric of training."""
+    workdir = self.model(part.encoder)
+    if self.dry_run:
+        return None
+    lines = (workdir / "metrics.jsonl").read_text("utf-8").splitlines()
+    values = [v for v in (json.loads(line).get(f"train/{name}") for line in lines) if v]
+    return values[-1] if values else None
+
+
+def _speed(self: Reproduction, part: Part) -> Measured:
+    value = _logged(self, part, "tokens_per_second")
+    return Measured({Key(part.measure): value} if value else {})
+
+
+def _update_time(self: Reproduction, part: Part) -> Measured:
+    value = _logged(self, part, "steps_per_second")
+    return Measured({Key("minutes per 10,000 updates"): 10_000 / value / 60} if value else {})
+
+
+def _memory(self: Reproduction, part: Part) -> Measured:
+    from xling_jax.train.dry_run import planned_memory
+
+    _, experiment = self.experiment(part.encoder)
+    if self.dry_run:
+        return Measured()
+    return Measured({Key("memory, MB"): sum(planned_memory(experiment)) / 2**20})
+
+
+def _pairs(self: Reproduction, part: Part) -> Measured:
+    """Rows before and after the filter of letters; other filters come after."""
+    workdir = self.model(part.encoder)
+    if self.dry_run:
+        return Measured()
+    counts = read_json(workdir / "data/counts.json")["pairs"]
+    (pair,) = counts.values()
+    value = sum(pair[name] for name in (["read"] if part.task == "raw-pairs" else ["kept"]))
+    return Measured({Key(part.measure): value})
+
+
+TASKS: dict[str, Callable[[Reproduction, Part], Measured]] = {
+    "classification": _classification,
+    "classes": _classes,
+    "retrieval": _retrieval,
+    "xsr": _xsr,
+    "probing": _probing,
+    "neighbors": _neighbors,
+    "language": _language,
+    **dict.fromkeys(("wmt16", "wmt16-first512", "wmt16-document"), _alignment),
+    **dict.fromkeys(("wmt19", "wmt19-first512", "wmt19-document"), _alignment),
+    **dict.fromkeys(("documents-wmt16", "documents-wmt19"), _document_counts),
+    "size": _size,
+    "speed": _speed,
+    "update-time": _update_time,
+    "memory": _memory,
+    **dict.fromkeys(("raw-pairs", "filtered-pairs"), _pairs),
+}
+
+
+def missing_data(data: Path | None, names: Sequence[str]) -> None:
+    """Raises OptionError, in one line, for data of the papers that `--data` lacks."""
+    for name in names:
+        paths, origin = DATA.get(name, ([], ""))
+        for path in paths:
+            if not data or not (data / path).exists():
+                place = (data or Path("DIR")) / path
+                raise OptionError(f"--scale paper: needs {place}; {origin}")

@@ -1,0 +1,206 @@
+"""Ours beside theirs as Markdown, JSON and one self-contained HTML page."""
+
+import base64
+import html
+import importlib.resources
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+
+from xling_jax.files.whole import json_text, write_whole
+from xling_jax.papers.tables import Cells, Key, Pair, Table, compare, published
+from xling_jax.version import __version__
+
+# Points at which the color of a difference is full.
+_FULL = 30.0
+_BETTER, _WORSE = "0, 114, 178", "213, 94, 0"  # Okabe and Ito's blue and vermilion
+
+
+class Cell(NamedTuple):
+    """A cell of the page: where it stands, both values, our deviation over seeds if there are."""
+
+    line: str
+    column: str
+    key: Key
+    pair: Pair
+    deviation: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A table, measured.
+
+    Attributes:
+        name: such as "yu-2".
+        table: what it is.
+        scale: at which it was measured.
+        measured: row -> what was measured with each seed; has cells, notes, pictures and facts.
+    """
+
+    name: str
+    table: Table
+    scale: str
+    measured: Mapping[str, Sequence[Any]]
+
+    def systems(self) -> Iterator[tuple[str, Sequence[Any], Cells]]:
+        """Label, our measurements and published cells: published systems first, then ours."""
+        theirs = published(self.name)
+        compared = {row.name: row.compared for row in self.table.rows}
+        for system, cells in theirs.items():
+            ours = [name for name, other in compared.items() if other == system]
+            for name in ours or [None]:
+                label = system if name in (None, system) else f"{name} / {system}"
+                yield label, self.measured[name] if name else (), cells
+        for name, other in compared.items():
+            if other not in theirs:
+                yield name, self.measured[name], {}
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell that we or they have, means included."""
+        keys = dict.fromkeys(key for cells in published(self.name).values() for key in cells)
+        ours = (one.cells for seeds in self.measured.values() for one in seeds)
+        keys |= dict.fromkeys((*(key for cells in ours for key in cells), *self.table.means))
+        if self.table.means_only:
+            plain = self.table.plain
+            keys = {key: None for key in keys if key.mean or key.measure in plain}
+        for label, seeds, theirs in self.systems():
+            for key in keys:
+                found = [compare(one.cells, theirs, key) for one in seeds]
+                values = [one.ours for one in found if one.ours is not None]
+                pair = found[0] if found else compare({}, theirs, key)
+                if values and isinstance(values[0], float):
+                    pair = pair._replace(ours=statistics.fmean(values))
+                notes = [one.notes[key] for one in seeds if key in one.notes][:1]
+                pair = pair._replace(note=", ".join(filter(None, [*notes, pair.note])))
+                if pair[:2] != (None, None):
+                    spread = statistics.stdev(values) if len(values) > 1 else None
+                    yield Cell(*self._place(label, key), key, pair, spread)
+
+    def _place(self, label: str, key: Key) -> tuple[str, str]:
+        """Line and column."""
+        over = key.mean if key.target in ("*", "") and key.mean else key.target
+        if self.table.matrix:
+            return f"{label} | {key.source}".removesuffix(" | "), over or key.measure
+        direction = f"{key.source}→{over}" if key.source not in ("", "*") else over
+        single = len({k.measure for cells in published(self.name).values() for k in cells}) == 1
+        return label, direction if single and direction else f"{key.measure} {direction}".strip()
+
+    def grid(self) -> tuple[list[str], dict[str, dict[str, Cell]]]:
+        """Columns, and the cells of each line by column; turned if that is narrower."""
+        cells = [*self.cells()]
+        lines, columns = (
+            dict.fromkeys(names) for names in zip(*(c[:2] for c in cells), strict=True)
+        )
+        if len(columns) > len(lines) and not self.table.matrix:
+            cells = [c._replace(line=c.column, column=c.line) for c in cells]
+            lines, columns = columns, lines
+        rows: dict[str, dict[str, Cell]] = {line: {} for line in lines}
+        for cell in cells:
+            rows[cell.line][cell.column] = cell
+        return [*columns], rows
+
+    def notes(self) -> list[str]:
+        """What the table says below: data, and means that are over fewer cells than printed."""
+        one = [seeds[0] for seeds in self.measured.values() if seeds]
+        facts = dict.fromkeys(fact for measured in one for fact in measured.facts)
+        found = [f"Data: {'; '.join(facts)}."] if facts else []
+        means: dict[str, list[str]] = {}
+        for cell in self.cells():
+            if cell.pair.note and cell.key.mean:
+                means.setdefault(cell.pair.note, []).append(f"{cell.line} {cell.column}")
+        return found + [
+            f"{note[0].upper()}{note[1:]}: {', '.join(p)}." for note, p in means.items()
+        ]
+
+
+def markdown(result: Result) -> str:
+    """The table as Markdown: each cell is ours / theirs."""
+    columns, rows = result.grid()
+    lines = [f"## {result.name}: {result.table.title}", "", f"Scale {result.scale}. "
+             f"{result.table.selection} Cells: ours / published.", ""]  # fmt: skip
+    lines += [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
+    for line, cells in rows.items():
+        shown = [_text(cells[c]) if c in cells else "" for c in columns]
+        lines.append(f"| {' | '.join(_escaped(part) for part in (line, *shown))} |")
+    return "\n".join([*lines, "", *result.notes()]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _text(cell: Cell) -> str:
+    ours, theirs, note = cell.pair
+    spread = f" ± {cell.deviation:.1f}" if cell.deviation is not None else ""
+    note = f" ({note})" if note and ours is not None and not cell.key.mean else ""
+    return f"{_number(ours)}{spread}{note} / {_number(theirs)}"
+
+
+def _number(value: float | str | None) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) > 100 else f"{value:.1f}"
+
+
+def _color(cell: Cell, plain: Sequence[str]) -> str:
+    """CSS for the difference of two percentages."""
+    ours, theirs, _ = cell.pair
+    if not (isinstance(ours, float) and isinstance(theirs, float)) or cell.key.measure in plain:
+        return ""
+    share = min(abs(ours - theirs) / _FULL, 1) * 0.6
+    return f"background: rgba({_BETTER if ours >= theirs else _WORSE}, {share:.2f})"
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """The table as plain values."""
+    cells = [
+        cell.key._asdict()
+        | {"line": cell.line, "column": cell.column, "ours": cell.pair.ours}
+        | {"published": cell.pair.theirs, "deviation": cell.deviation, "note": cell.pair.note}
+        for cell in result.cells()
+    ]
+    about = {"table": result.name, "title": result.table.title, "scale": result.scale}
+    about |= {"selection": result.table.selection, "notes": result.notes()}
+    return about | {"version": __version__, "cells": cells}
+
+
+def page(results: Sequence[Result], title: str) -> str:
+    """The tables as one HTML page without references to other files."""
+    tables = []
+    for result in results:
+        columns, rows = result.grid()
+        cells = {
+            line: [
+                (*map(html.unescape, (_number(c.pair.ours), _number(c.pair.theirs))),
+                 c.pair.note, c.deviation, _color(c, result.table.plain))
+                if (c := found.get(column)) else None
+                for column in columns
+            ]
+            for line, found in rows.items()
+        }  # fmt: skip
+        files = [f for seeds in result.measured.values() for one in seeds[:1] for f in one.pictures]
+        pictures = [
+            (f.stem, base64.b64encode(f.read_bytes()).decode()) for f in files if f.exists()
+        ]
+        tables.append((result, columns, cells, pictures))
+    style = importlib.resources.files("xling_jax.report").joinpath("report.css").read_text("utf-8")
+    template = importlib.resources.files("xling_jax.papers").joinpath("page.html.jinja")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    render = environment.from_string(template.read_text("utf-8")).render
+    return render(tables=tables, title=title, style=style, full=_FULL, version=__version__)
+
+
+def write(directory: Path, name: str, results: Sequence[Result]) -> str:
+    """Writes NAME.md, NAME.json and NAME.html; returns the Markdown."""
+    directory.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(map(markdown, results))
+    write_whole(directory / f"{name}.md", text)
+    write_whole(directory / f"{name}.json", json_text([as_json(result) for result in results]))
+    write_whole(directory / f"{name}.html", page(results, f"{name}: ours beside the published"))
+    return text

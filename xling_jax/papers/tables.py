@@ -1,0 +1,205 @@
+"""What a table of a paper is, its published cells, and means over cells, theirs and ours alike."""
+
+import csv
+import functools
+import importlib.resources
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+SCALES = ("smoke", "small", "base", "paper")
+
+
+class Key(NamedTuple):
+    """Names a cell of a system.
+
+    Attributes:
+        measure: what was measured, such as "accuracy".
+        source: language of the labels or queries, "" if there is none; "*" in means for all.
+        target: the language tested or searched, or the task or setting measured; "*" likewise.
+        mean: "same" (one language), "cross" (two) or "all" for the mean of such cells; else "".
+    """
+
+    measure: str
+    source: str = ""
+    target: str = ""
+    mean: str = ""
+
+
+Cells = dict[Key, float | str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training: a packaged config and the keys that it changes.
+
+    Attributes:
+        config: `NAME[:ARGUMENT]`, without the size.
+        settings: config key -> value, at any scale.
+        small: the same, where there is little text: at `small` and `smoke`.
+        paper: the same at `paper`.
+        text: patterns of the training files in `parallel/`, at scales below `paper`; all files if
+            none fits.
+        share: of the rows of these files.
+    """
+
+    config: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    small: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Any] = field(default_factory=dict)
+    text: tuple[str, ...] = ("europarl*", "multi30k*", "news*", "tatoeba*")
+    share: float = 1.0
+
+    def changed(self, **settings: Any) -> "Run":
+        """The run with other settings; "__" in names is "."."""
+        named = {name.replace("__", "."): value for name, value in settings.items()}
+        return Run(
+            self.config, {**self.settings, **named}, self.small, self.paper, self.text, self.share
+        )
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published encoder, from a directory of `--encoders`.
+
+    Attributes:
+        name: of the directory.
+        convert: options of `xling convert`.
+        stand_in: what is trained in its place below the `paper` scale; None for nothing.
+    """
+
+    name: str
+    convert: tuple[str, ...] = ()
+    stand_in: Run | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Measures some cells of a row.
+
+    Attributes:
+        encoder: what is measured.
+        task: of `cli.reproduce_tasks.TASKS`.
+        measure: of the cells that it gives.
+        languages: those measured.
+        options: of `xling evaluate`.
+        checkpoint: "" for the exported encoder; or of those that the run kept "dev" (best by
+            `cross` on the dev split), "best" (on the test split), or "half" (half-way).
+    """
+
+    encoder: Run | Published
+    task: str
+    measure: str = "accuracy"
+    languages: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system of ours.
+
+    Attributes:
+        name: what it is called.
+        parts: what is measured; cells of later ones replace those of earlier ones.
+        beside: the published system that it is compared with; None for that of its name.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    beside: str | None = None
+
+    @property
+    def compared(self) -> str:
+        """The published system."""
+        return self.name if self.beside is None else self.beside
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure of a paper.
+
+    Attributes:
+        title: what it shows.
+        rows: our systems.
+        selection: how checkpoints and classifiers are chosen, and what else the cells depend on.
+        needs: data that `paper` must have, names of `cli.reproduce_tasks.DATA`.
+        cost: hardware and time at `paper`.
+        matrix: there is a line for each source language.
+        means_only: of the cells only means are shown, as the paper prints no others.
+        plain: measures that are not percentages.
+        means: shown beside those that the paper prints.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    selection: str
+    needs: tuple[str, ...] = ()
+    cost: str = ""
+    matrix: bool = False
+    means_only: bool = False
+    plain: tuple[str, ...] = ()
+    means: tuple[Key, ...] = ()
+
+
+@functools.cache
+def published(table: str) -> dict[str, Cells]:
+    """The cells that the paper prints in a table, such as "yu-2", by system, in its order."""
+    text = importlib.resources.files("xling_jax.papers").joinpath("published.csv")
+    found: dict[str, Cells] = {}
+    for row in csv.DictReader(text.read_text("utf-8").splitlines()):
+        if row.pop("table") == table:
+            system, value = row.pop("system"), row.pop("value")
+            number = re.fullmatch(r"-?[\d.]+", value)
+            found.setdefault(system, {})[Key(**row)] = float(value) if number else value
+    return found
+
+
+def cells_of(cells: Cells, mean: Key) -> Cells:
+    """The cells that a mean is over: of its measure and its languages."""
+    wanted = {"same": (True,), "cross": (False,), "all": (True, False)}[mean.mean]
+    return {
+        key: value
+        for key, value in cells.items()
+        if key.measure == mean.measure
+        and not key.mean
+        and mean.source in ("*", key.source)
+        and mean.target in ("*", key.target)
+        and (key.source == key.target) in wanted
+    }
+
+
+def mean_of(cells: Cells, mean: Key, over: Iterable[Key] | None = None) -> float | None:
+    """The mean of cells, theirs or ours; of those in `over` only, if given; None if there are none.
+
+    What is printed as a mean counts only where none of its cells is known.
+    """
+    found = cells_of(cells, mean)
+    chosen = found.keys() if over is None else found.keys() & set(over)
+    if not found:
+        return cells.get(mean)
+    return sum(found[key] for key in chosen) / len(chosen) if chosen else None
+
+
+class Pair(NamedTuple):
+    """Our value and theirs, None where there is none; `note` says what differs."""
+
+    ours: float | str | None
+    theirs: float | str | None
+    note: str = ""
+
+
+def compare(ours: Cells, theirs: Cells, key: Key) -> Pair:
+    """A cell or mean of ours beside theirs; a mean is over the cells that both have, if any."""
+    if not key.mean:
+        return Pair(ours.get(key), theirs.get(key))
+    own, other = cells_of(ours, key), cells_of(theirs, key)
+    common = own.keys() & other.keys() if own and other else None
+    pair = Pair(mean_of(ours, key, common), mean_of(theirs, key, common))
+    printed, notes = theirs.get(key), []
+    if common is not None and len(common) < max(len(own), len(other)):
+        notes.append(f"mean of the {len(common)} cells in common")
+    if printed is not None and pair.theirs is not None and abs(printed - pair.theirs) > 0.1 + 1e-6:
+        notes.append(f"the paper prints {printed:g}")
+    return pair._replace(note=", ".join(notes))
