@@ -5,7 +5,7 @@ from xling_jax.papers.tables import Key, Part, Published, Row, Run, Table
 TITLE = "Li and Mak (2020), T-LASER and cT-LASER"
 
 _FIVE = ("en", "de", "fr", "es", "it")
-_MLP = ("--classifiers", "mlp", "--no-baselines")
+_MLP = ("--classifiers", "mlp")
 _CUT = ("--max-tokens", "750")
 
 _SIZES = ("d_h", "d_z", "r", "d_fc", "num_encoder_layers", "num_decoder_layers", "vocabulary")

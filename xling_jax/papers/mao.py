@@ -6,7 +6,7 @@ from xling_jax.papers.tables import Part, Published, Row, Run, Table
 TITLE = "Mao et al. (2021), the lightweight dual transformer"
 
 _PAIRS = ("en-fr", "de-en", "en-es", "en-it")
-_LINEAR = ("--classifiers", "linear", "--no-baselines")
+_LINEAR = ("--classifiers", "linear")
 # With the published N(0, 1), a short run is spent shrinking the initial logits.
 _SMALL = {"encoder.init_stddev": 0.05, "head.init_stddev": 0.05}
 _SIZES = ("architecture", "d_h", "d_fc", "attention_heads", "encoder_layers", "decoder_layers")
