@@ -21,7 +21,12 @@ def write(path, count=40, site="a"):
     with path.open("w") as file:
         for lang, extra in (("en", 0), ("fr", 3)):  # different numbers give different vectors
             for n in range(count + extra):
-                record = {"id": f"{site}{n}", "lang": lang, "domain": site, "sentences": [lang] * 4}
+                record = {
+                    "id": f"{site}{n}",
+                    "lang": lang,
+                    "domain": site,
+                    "sentences": [f"{lang} {n} {k}" for k in "abcd"],
+                }
                 file.write(json.dumps(record) + "\n")
 
 

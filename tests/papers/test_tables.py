@@ -7,14 +7,9 @@ import pytest
 from xling_jax.cli.reproduce import PAPERS, TABLES, list_tables
 from xling_jax.papers.tables import Key, cells_of, compare, mean_of, published
 
-NAMES = dict.fromkeys(
-    row["table"]
-    for row in csv.DictReader(
-        importlib.resources.files("xling_jax.papers")
-        .joinpath("published.csv")
-        .open("r", None, "utf-8")
-    )
-)
+FILE = importlib.resources.files("xling_jax.papers").joinpath("published.csv")
+ROWS = csv.DictReader(FILE.read_text("utf-8").splitlines())
+NAMES = dict.fromkeys(row["table"] for row in ROWS)
 # Printed means that their printed cells do not give, and why.
 EXCEPTIONS = {
     ("li-mak-3", "LASER_2018", "*", "*"): "72.6 is a misprint of the 72.0 of Table 4",

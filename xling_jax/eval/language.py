@@ -109,7 +109,7 @@ class LanguageIdentification(Task):
         self, data: Sequence[AlignmentData], outcomes: Mapping[str, LanguageScores]
     ) -> list[str]:
         """One table."""
-        rows = [[n, s.rank, *map(percent, s.accuracies.values())] for n, s in outcomes.items()]
+        rows = [[n, str(s.rank), *map(percent, s.accuracies.values())] for n, s in outcomes.items()]
         table = markdown_table(["documents", "components", *PARTS], rows)
         return [f"## Accuracy of language identification, %\n\n{table}\n"]
 

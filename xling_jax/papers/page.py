@@ -64,9 +64,7 @@ class Result:
         keys = dict.fromkeys(key for cells in published(self.name).values() for key in cells)
         ours = (one.cells for seeds in self.measured.values() for one in seeds)
         keys |= dict.fromkeys((*(key for cells in ours for key in cells), *self.table.means))
-        if self.table.means_only:
-            plain = self.table.plain
-            keys = {key: None for key in keys if key.mean or key.measure in plain}
+        keys = [key for key in keys if self._is_shown(key)]
         for label, seeds, theirs in self.systems():
             for key in keys:
                 found = [compare(one.cells, theirs, key) for one in seeds]
@@ -79,6 +77,12 @@ class Result:
                 if pair[:2] != (None, None):
                     spread = statistics.stdev(values) if len(values) > 1 else None
                     yield Cell(*self._place(label, key), key, pair, spread)
+
+    def _is_shown(self, key: Key) -> bool:
+        """Of a table of means only, those; of one of directions, none within a language."""
+        if self.table.means_only:
+            return bool(key.mean) or key.measure in self.table.plain
+        return self.table.matrix or bool(key.mean) or key.source != key.target or not key.source
 
     def _place(self, label: str, key: Key) -> tuple[str, str]:
         """Line and column."""
