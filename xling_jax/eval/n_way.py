@@ -23,8 +23,8 @@ def join_through(
 
     Args:
         pivot: the language in all corpora.
-        corpora: `KIND:WHERE`, as training reads them.
-        languages: the columns; one may be the pivot.
+        corpora: `KIND:WHERE`, as training reads them; all texts are held in memory.
+        languages: the columns, the pivot among them.
         num_rows: at most so many.
 
     Returns:
@@ -33,19 +33,16 @@ def join_through(
     Raises:
         OptionError: if there is no such row.
     """
-    columns: dict[str, dict[str, str]] = {}
+    columns: dict[str, dict[str, str]] = {code: {} for code in languages if code != pivot}
     order: list[str] = []
-    for code in (code for code in languages if code != pivot):
-        found: dict[str, str] = {}
-        known = next(reversed(columns.values())) if columns else None
-        for spec in corpora:
-            for row in corpora_lib.read_corpus(spec, [pivot, code]):
-                text, translation = row.texts.get(pivot, ""), row.texts.get(code, "")
-                if text and translation and (known is None or text in known):
-                    found.setdefault(text, translation)
-                    order += [text] if known is None else []
-        columns[code] = found
-        _logger.info("%s: %d texts in common with the languages before", code, len(found))
+    for number, spec in enumerate(corpora):
+        for row in corpora_lib.read_corpus(spec, languages):
+            if text := row.texts.get(pivot):
+                order += [text] if number == 0 else []
+                for code, column in columns.items():
+                    if translation := row.texts.get(code):
+                        column.setdefault(text, translation)
+        _logger.info("%s read", spec)
     rows = [text for text in order if all(text in column for column in columns.values())]
     if not rows:
         raise OptionError(f"--corpora: no {pivot} text is translated to all of {languages}")
