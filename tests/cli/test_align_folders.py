@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.docs.pages import ROOT
-from xling_jax.align.translations import Translation
+from xling_jax.align.pair_files import Layout, ScoredPair, write_pairs
 from xling_jax.cli.main import main
 from xling_jax.corpora.readers.tmx import TmxReader
 
@@ -184,11 +184,9 @@ def test_a_killed_command_leaves_no_half_file(folders):
 
 
 def test_any_text_and_code_makes_valid_xml(tmp_path):
-    from xling_jax.align.translations import write_tmx
-
     texts = ['a <b> & "c" ]]> \x00\x1f\ufffe\ud800 d', "x\ny"]
-    with open(tmp_path / "x.tmx", "w", encoding="utf-8") as file:
-        write_tmx(file, [Translation(0.5, *texts, ("<1>", "2&"))], ("zh_Hans", "pt_BR"))
+    pairs = [ScoredPair(0.5, *texts, ("<1>", "2&"))]
+    write_pairs(f"{tmp_path}/x.tmx", pairs, Layout("cost", ("zh_Hans", "pt_BR")))
     root = ElementTree.parse(tmp_path / "x.tmx").getroot()
     xml_lang = "{http://www.w3.org/XML/1998/namespace}lang"
     assert [tuv.get(xml_lang) for tuv in root.iter("tuv")] == ["zh-Hans", "pt-BR"]

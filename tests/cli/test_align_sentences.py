@@ -143,7 +143,7 @@ def test_half_of_an_emoji_in_a_document_becomes_a_replacement_character(files, k
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--format", "tmx"], "--format tmx: needs the languages"),
+        (["--format", "tmx"], "out: TMX needs the languages"),
         (["--max-sentences", "1"], "max_sentences=1 must be at least 2"),
         (["--pairs", "a.en"], "--pairs: --source must be JSON lines"),
         (["--languages", "en"], "--languages: must be two codes"),

@@ -17,6 +17,7 @@ from xling_jax.align import mining
 from xling_jax.align.filters import Filters
 from xling_jax.cli import mine_cut
 from xling_jax.cli.main import main
+from xling_jax.corpora.specs import read_corpus
 from xling_jax.files.embeddings import write_embeddings
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.files.quantization import Quantizer, learn_ranges
@@ -336,18 +337,67 @@ def test_given_pairs_with_a_blank_or_broken_side_score_minus_infinity(files, enc
     assert [pair[1:] for pair in found[1:]] == [("", "deu fog"), ("en ice", " "), ("", "")]
 
 
-def test_a_cosine_floor_drops_given_pairs_but_not_blank_ones(files, encoded, caplog):
+def test_filters_drop_given_pairs_with_a_blank_side_too(files, encoded, caplog):
     (files / "given.tsv").write_text("en sun\tdeu fog\n\tdeu fog\nen rain\tdeu rain\n")
     options = ("--pairs", files / "given.tsv", "--min-cosine", 0.9, "--overwrite")
     with caplog.at_level(logging.INFO):
         assert mine(files, *options) == 0
-    assert "kept 2 of 3 pairs; dropped: 1 cosine" in caplog.text
-    expected = [("", "deu fog"), ("en rain", "deu rain")]
-    assert [pair[1:] for pair in read(files / "out.tsv")] == expected
-    assert mine(files, *options, "--max-length-ratio", 2) == 0  # no words on a side
-    assert [pair[1:] for pair in read(files / "out.tsv")] == expected[1:]
-    assert mine(files, *options, "--top", 3) == 0
-    assert [pair[1:] for pair in read(files / "out.tsv")] == expected[1:]
+    assert "kept 1 of 3 pairs; dropped: 2 cosine" in caplog.text
+    assert [pair[1:] for pair in read(files / "out.tsv")] == [("en rain", "deu rain")]
+    for option in ("--max-length-ratio", 2), ("--min-words", 2):  # a blank side has no words
+        assert mine(files, *options[:2], *option, "--overwrite") == 0
+        kept = [("en sun", "deu fog"), ("en rain", "deu rain")]
+        assert [pair[1:] for pair in read(files / "out.tsv")] == kept
+
+
+def test_pairs_of_any_corpus_are_scored_and_written_as_a_corpus(files, encoded, capsys, caplog):
+    rows = [dict(zip(("en", "de"), pair)) for pair in GIVEN]
+    expected = scores_of_given(GIVEN, SOURCE, TARGET)
+    (files / "h.tsv").write_text("id\tde\ten\n" + "".join(f"1\t{b}\t{a}\n" for a, b in GIVEN))
+    (files / "m.tsv").write_text("".join(f"1.5\t{a}\t{b}\n" for a, b in GIVEN) + "en sun\n")
+    (files / "j.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (files / "w.tsv").write_text("".join(f"{b}\t{a}\tx\n" for a, b in GIVEN))
+    for name, header in (
+        ("h.tsv?columns=en,de", "score\ten\tde"),
+        ("j.jsonl", "score\ten\tde"),
+        ("m.tsv", None),
+        ("w.tsv?columns=target,source,note", None),
+    ):
+        assert mine(files, "--pairs", files / name, "--overwrite") == 0
+        first, *lines = (files / "out.tsv").read_text().splitlines()
+        lines = lines if header else [first, *lines]
+        assert (first == header) == bool(header)
+        assert [tuple(line.split("\t")[1:]) for line in lines][:4] == GIVEN
+        scores = [float(line.split("\t")[0]) for line in lines]
+        np.testing.assert_allclose(scores[:4], expected, atol=2e-6)
+    assert "m.tsv:5: a row must have 3 cells (score, source, target); found 1" in caplog.text
+    assert mine(files, "--pairs", files / "w.tsv", "--overwrite") == 1
+    assert "w.tsv:1: a pair must be source<TAB>target; found 3 col" in capsys.readouterr().err
+
+
+def test_pairs_are_written_in_the_format_of_the_suffix(files, encoded, fails):
+    (files / "a.en").write_bytes(b"en\x0bsun\n")  # a line end to some
+    expected = [pair[1:] for pair in expected_pairs(source=["en sun"])]
+    np.save(files / "a.en.npy", vector("en sun")[None].astype(np.float32))
+    options = (*ready(files), "--top", 1, "--overwrite")
+    read_back = lambda spec: [(*row.texts.values(),) for row in read_corpus(spec, ("en", "de"))]
+    for output, spec in (
+        ("o.jsonl", "o.jsonl"),
+        ("o.tmx", "o.tmx"),
+        ("o.de-en", "moses:{}/o.de-en"),
+        ("o.parquet", "o.parquet"),
+    ):
+        if output == "o.parquet":
+            pytest.importorskip("pyarrow")
+        assert mine(files, *options, model=None, output=output) == 0
+        spec = spec.format(files) if ":" in spec else str(files / spec)
+        assert [(" ".join(a.split()), b) for a, b in read_back(spec)] == expected
+    assert (files / "o.de-en.en").read_text() == "en sun\n"
+    line = fails(mine(files, *ready(files), model=None, output="o.de-en"), 2)
+    assert line.endswith("o.de-en.de: exists; choose another --output or add --overwrite")
+    (files / "b.de").rename(files / "b.txt")
+    line = fails(mine(files, *options, model=None, target="b.txt", output="o.tmx"), 2)
+    assert "o.tmx: TMX needs the languages, such as --languages de,en" in line
 
 
 def test_existing_outputs_are_refused_unless_overwritten(files, encoded, fails):
@@ -551,9 +601,9 @@ def test_pairs_that_cannot_be_scored_are_named(files, given, encoded, fails):
     np.save(files / "b.de.npy", vector("deu rain")[None].astype(np.float32))
     line = fails(mine(files, "--pairs", given, *ready(files), model=None), 1)
     assert "given.tsv:1: the text is not a line of" in line and "b.de.npy" in line
-    given.write_text("en sun\tdeu fog\nen sun\n")
+    given.write_text("en sun\nen ice\n")
     line = fails(mine(files, "--pairs", given), 1)
-    assert "given.tsv:2: a pair must be source<TAB>target; found 1" in line
+    assert "given.tsv:1: a pair must be source<TAB>target; found 1" in line
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,19 @@ def test_files_with_and_without_header(tmp_path):
         classification_data.load_classification_data(tmp_path, ["fr"])
 
 
+def test_files_of_other_formats(tmp_path):
+    (tmp_path / "train.en.csv").write_text('text,label\n"sun, really",1\nice,0\n')
+    (tmp_path / "dev.de.jsonl").write_text('{"label": 1, "text": "Sonne"}\n')
+    frame = pytest.importorskip("pyarrow").table({"text": ["feu"], "label": [0]})
+    pytest.importorskip("pyarrow.parquet").write_table(frame, tmp_path / "test.fr.parquet")
+    splits = classification_data.load_classification_data(tmp_path).splits
+    assert splits["train"]["en"] == classification_data.LabeledText(
+        ["sun, really", "ice"], ["1", "0"]
+    )
+    assert splits["dev"]["de"] == classification_data.LabeledText(["Sonne"], ["1"])
+    assert splits["test"]["fr"] == classification_data.LabeledText(["feu"], ["0"])
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -140,6 +153,7 @@ def test_files_with_and_without_header(tmp_path):
         ({"train.en.tsv": "a\tb\n"}, r"found train\.en\.tsv$"),
         ({"train.en.tsv": "a\tb\n", "dev.en.tsv": ""}, r"dev\.en\.tsv: must hold rows"),
         ({"train.en.tsv": "a\tb\nc\n", "dev.en.tsv": "a\tb\n"}, r"train\.en\.tsv:2: .* found 1"),
+        ({"train.en.tsv": "Good\tb\n", "dev.en.tsv": "good\tb\n"}, "the label 'good' of dev.en is"),
         ({"train.en.tsv": "a\tb\n \tc\n", "dev.en.tsv": "a\tb\n"}, r"tsv:2: the label must not"),
         ({"train.en.tsv": "a\tb\n", "train.en.tsv.gz": ""}, "keep one file a split and language"),
     ],
@@ -175,5 +189,6 @@ def test_a_first_line_that_may_be_a_header_is_warned_of(tmp_path, caplog):
     (tmp_path / "dev.en.tsv").write_text("hot\tsun\ncold\tice\nhot\tfire\n")
     (tmp_path / "test.en.tsv").write_text("cold\tice\nhot\tsun\n")  # a text of each label
     classification_data.load_classification_data(tmp_path)
-    (message,) = caplog.messages
+    message, unknown, _ = caplog.messages
+    assert unknown.endswith("dev.en that the training text does not have count as errors: cold")
     assert message.startswith(f"{tmp_path / 'train.en.tsv'}:1: the label category occurs nowhere")

@@ -1,30 +1,22 @@
-"""Files of bitext mining: texts as distinct lines, given pairs, and the pairs written."""
+"""Texts of bitext mining: sides of distinct lines, and the scores of given pairs."""
 
 from __future__ import annotations
 
 import collections
-import contextlib
 import logging
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from typing import TextIO
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from xling_jax.align.filters import Filters, TextFilter
-from xling_jax.align.mining import Candidates, MinedPairs, score_pairs
+from xling_jax.align.mining import Candidates, score_pairs
 from xling_jax.align.rows import AnyRows
-from xling_jax.files.lines import PROBLEMS, BrokenLine, read_line_blocks, shown
-from xling_jax.files.whole import naming_errors, whole_file
+from xling_jax.files.lines import PROBLEMS, BrokenLine, shown
 
 _logger = logging.getLogger(__name__)
 
 # Of the lines of a side, above which there is a warning.
 _MANY_BROKEN = 0.01
-
-# Readers in universal newlines mode take "\\r" for the end of a row.
-_SPACES = str.maketrans("\t\r", "  ")
 
 Line = str | BrokenLine
 Columns = tuple[list[Line], list[Line]]
@@ -138,10 +130,12 @@ def read_sides(
     pairs: Columns | None,
     pairs_path: str | None,
     filters: Filters | None,
+    read: Callable[[str], Iterable[Line]],
 ) -> list[Side]:
     """Reads source and target files ("-" is stdin), and adds the texts of given pairs.
 
-    A side without files is its column of `pairs`. Filters apply to the files alone.
+    A side without files is its column of `pairs`. Filters apply to the files alone; `read` gives
+    the lines of a path.
 
     Raises:
         ValueError: as `Side.add`.
@@ -152,31 +146,12 @@ def read_sides(
             name = f"{shown(pairs_path)} ({('source', 'target')[column]})"
             sides.append(Side(name, [(shown(pairs_path), pairs[column])], given))
             continue
-        lines = ((shown(path), chain.from_iterable(read_line_blocks(path))) for path in files)
+        lines = ((shown(path), read(path)) for path in files)
         name = shown(files[0]) if len(files) == 1 else f"{shown(files[0])} … {shown(files[-1])}"
         text_filter = filters.of_side(column) if filters else None
         sides.append(Side(name, lines, given, text_filter))
         sides[-1].add(pairs[column] if pairs else (), pairs_path)
     return sides
-
-
-def read_pairs(path: str) -> Columns:
-    """Reads lines `source<TAB>target` into two columns; broken lines are kept in both.
-
-    Raises:
-        ValueError: if a line does not have two columns; names it.
-    """
-    columns: Columns = ([], [])
-    for number, line in enumerate(chain.from_iterable(read_line_blocks(path)), 1):
-        cells = [line, line] if isinstance(line, BrokenLine) else line.split("\t")
-        if len(cells) != 2:
-            raise ValueError(
-                f"{shown(path)}:{number}: a pair must be source<TAB>target; found {len(cells)} "
-                "columns; choose two with cut -f"
-            )
-        for column, cell in zip(columns, cells):
-            column.append(cell)
-    return columns
 
 
 def score_columns(
@@ -202,34 +177,3 @@ def score_columns(
         chosen = chosen[0][usable], chosen[1][usable]
         scores[usable] = score_pairs(*rows, chosen, candidates, **rule)
     return scores, ~usable
-
-
-def write_pairs(
-    path: str, pairs: MinedPairs, source: Sequence[Line], target: Sequence[Line]
-) -> int:
-    """Writes lines `score<TAB>source<TAB>target` and returns how many; "-" is stdout.
-
-    Tabs in texts become spaces, broken lines become empty. A file appears whole or not at all.
-    """
-    with open_output(path) as file:
-        for score, i, j in pairs:
-            file.write(f"{score:.6f}\t{_cell(source[i])}\t{_cell(target[j])}\n")
-    return len(pairs)
-
-
-def _cell(text: Line) -> str:
-    return "" if isinstance(text, BrokenLine) else text.translate(_SPACES)
-
-
-@contextlib.contextmanager
-def open_output(path: str) -> Iterator[TextIO]:
-    """A file that appears whole or not at all; "-" is stdout."""
-    if path == "-":
-        # UTF-8 whatever the locale.
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-        with naming_errors("<stdout>"):
-            yield sys.stdout
-            sys.stdout.flush()
-        return
-    with whole_file(path, "w") as file:
-        yield file

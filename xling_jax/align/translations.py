@@ -1,38 +1,17 @@
-"""Aligned sentences as a corpus: rules for pairs of texts; index groups, TSV, JSON lines, TMX."""
+"""Aligned sentences as a corpus: rules for pairs of texts; index groups."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TextIO
-from xml.sax.saxutils import escape, quoteattr
 
+from xling_jax.align.pair_files import PAIR_FORMATS, ScoredPair, cell
 from xling_jax.align.sentences import Group
 from xling_jax.options import option
 from xling_jax.text.splitting import count_words
-
-# What XML 1.0 does not allow.
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-class Translation(NamedTuple):
-    """Sentences of two documents that are translations, joined by spaces.
-
-    Attributes:
-        cost: of their group.
-        source, target: texts.
-        ids: of the documents, if they have any.
-    """
-
-    cost: float
-    source: str
-    target: str
-    ids: tuple[str, str] | None = None
 
 
 class AlignedDocuments(NamedTuple):
@@ -61,13 +40,13 @@ class AlignedDocuments(NamedTuple):
         costs = [group.cost for group in self.groups if group.source and group.target]
         return sum(costs) / len(costs) if costs else math.inf
 
-    def translations(self) -> Iterator[Translation]:
+    def translations(self) -> Iterator[ScoredPair]:
         """The groups with sentences on both sides."""
         for group in self.groups:
             if group.source and group.target:
                 sides = ((self.source, group.source), (self.target, group.target))
                 texts = (" ".join(text[i] for i in rows) for text, rows in sides)
-                yield Translation(group.cost, *texts, self.ids)
+                yield ScoredPair(group.cost, *texts, self.ids)
 
 
 # In the order of the checks: a pair counts under the first that applies.
@@ -152,7 +131,7 @@ def write_groups(file: TextIO, documents: Iterable[AlignedDocuments]) -> None:
     Sentences without translation are in a line with an empty list.
     """
     for document in documents:
-        ids = "".join(f"{_cell(name)}\t" for name in document.ids or ())
+        ids = "".join(f"{cell(name)}\t" for name in document.ids or ())
         for source, target, cost in document.groups:
             rows = [list(source), list(target)]
             if document.lines is not None:
@@ -160,59 +139,4 @@ def write_groups(file: TextIO, documents: Iterable[AlignedDocuments]) -> None:
             file.write(f"{ids}{rows[0]}:{rows[1]}:{cost:.6f}\n")
 
 
-def write_tsv(
-    file: TextIO, translations: Iterable[Translation], languages: tuple[str | None, str | None]
-) -> None:
-    """Lines `cost<TAB>source<TAB>target`."""
-    for cost, source, target, _ in translations:
-        file.write(f"{cost:.6f}\t{_cell(source)}\t{_cell(target)}\n")
-
-
-def write_jsonl(
-    file: TextIO, translations: Iterable[Translation], languages: tuple[str | None, str | None]
-) -> None:
-    """JSON lines {"source", "target", "cost"}, and the ids of documents that have any."""
-    for cost, source, target, ids in translations:
-        record = {"source": source, "target": target, "cost": round(cost, 6)}
-        record |= dict(zip(("source_id", "target_id"), ids or ()))
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-
-def write_tmx(
-    file: TextIO, translations: Iterable[Translation], languages: tuple[str, str]
-) -> None:
-    """A translation memory (TMX 1.4b); each unit has its cost, and the ids of its documents."""
-    created = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    source, target = (quoteattr(code.replace("_", "-")) for code in languages)
-    file.write(
-        '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n'
-        '<header creationtool="xling_jax" creationtoolversion="1" segtype="block" '
-        f'o-tmf="none" adminlang="en" srclang={source} datatype="plaintext" '
-        f'creationdate="{created}"/>\n<body>\n'
-    )
-    for translation in translations:
-        file.write("<tu>")
-        for kind, name in zip(("source", "target"), translation.ids or ()):
-            file.write(f'<prop type="x-{kind}-document">{_xml(name)}</prop>')
-        file.write(f'<prop type="x-cost">{translation.cost:.6f}</prop>')
-        for code, text in ((source, translation.source), (target, translation.target)):
-            file.write(f"<tuv xml:lang={code}><seg>{_xml(text)}</seg></tuv>")
-        file.write("</tu>\n")
-    file.write("</body>\n</tmx>\n")
-
-
-def _xml(text: str) -> str:
-    return escape(_NOT_XML.sub(" ", text))
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split())
-
-
-# Writers of texts; "groups" are positions and have a writer of their own.
-TEXT_FORMATS: dict[str, Callable[[TextIO, Iterable[Translation], tuple[str, str]], None]] = {
-    "tsv": write_tsv,
-    "jsonl": write_jsonl,
-    "tmx": write_tmx,
-}
-FORMATS = ("groups", *TEXT_FORMATS)
+FORMATS = ("groups", *PAIR_FORMATS)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from xling_jax.align.bitext import write_pairs
 from xling_jax.align.mining import MinedPairs
+from xling_jax.align.pair_files import Layout, ScoredPair, write_pairs
 from xling_jax.align.rows import check_same_dim
 from xling_jax.cli.arguments import (
     add_output,
@@ -158,7 +158,9 @@ def run(args: argparse.Namespace) -> None:
         if args.save_debias:
             estimators = _fit_and_save(args, options, sides, vectors, model)
         pairs = _align(options, sides, vectors, estimators, accepted, args.threshold)
-    write_pairs(args.output, pairs, *(side.ids for side in sides))
+    source, target = (side.ids for side in sides)
+    found = (ScoredPair(score, source[i], target[j]) for score, i, j in pairs)
+    write_pairs(args.output, found, Layout(), "tsv")
     _logger.info(
         "%s: %s; unmatched: %s of %s source and %s of %s target documents",
         *(args.output, counted(len(pairs), "pair")),

@@ -9,11 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xling_jax.align.bitext import open_output
+from xling_jax.align.pair_files import (
+    Layout,
+    check_format,
+    open_output,
+    output_files,
+    pair_format,
+    write_pairs,
+)
 from xling_jax.align.sentences import SentenceAligner
 from xling_jax.align.translations import (
     FORMATS,
-    TEXT_FORMATS,
     AlignedDocuments,
     TranslationFilter,
     TranslationRules,
@@ -91,7 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         help="tsv: cost<TAB>source<TAB>target; groups: [0]:[0, 1]:cost, as vecalign writes; jsonl: "
-        "JSON lines; tmx: a translation memory (default: by the name of the output, otherwise tsv)",
+        "JSON lines; parquet; tmx: a translation memory; moses: two files, X.de-en.de and "
+        "X.de-en.en, of --output X.de-en (default: by the name of the output, otherwise tsv)",
     )
     add(
         "--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (default: rule; text files: lines)"
@@ -104,8 +111,8 @@ def run(args: argparse.Namespace) -> None:
     is_text = _check_arguments(args)
     aligner, rules = options_from(args, SentenceAligner), options_from(args, TranslationRules)
     languages = languages_of(args)
-    if args.format == "tmx" and None in languages and is_text:
-        raise OptionError("--format tmx: needs the languages, such as --languages fr,en")
+    if args.format != "groups":
+        check_format(args.output, languages if is_text else ("", ""), args.format)
     paths = (args.source, args.target)
     if is_text:
         sides = [_read_lines(path, args.splitter, code) for path, code in zip(paths, languages)]
@@ -128,15 +135,15 @@ def run(args: argparse.Namespace) -> None:
     max_cost = math.inf if is_text or args.pairs else _MAX_DOCUMENT_COST
     done = _align(aligner, encoder, pairs, max_cost)
     kept = TranslationFilter(rules)
-    with open_output(args.output) as file:
-        if args.format == "groups":
+    if args.format == "groups":
+        with open_output(args.output) as file:
             write_groups(file, done)
-        else:
-            found = (found for document in done for found in document.translations())
-            chosen = (t for t in found if kept.keep(t.source, t.target, t.cost))
-            TEXT_FORMATS[args.format](file, chosen, codes)
-    if args.format != "groups":
-        _logger.info("%s: %s", args.output, kept.describe())
+        return
+    found = (found for document in done for found in document.translations())
+    chosen = (t for t in found if kept.keep(t.source, t.target, t.score))
+    layout = Layout("cost", codes, names=("source", "target"))
+    write_pairs(args.output, chosen, layout, args.format)
+    _logger.info("%s: %s", args.output, kept.describe())
 
 
 def _check_arguments(args: argparse.Namespace) -> bool:
@@ -149,7 +156,7 @@ def _check_arguments(args: argparse.Namespace) -> bool:
     if args.pairs and args.pairs != _EQUAL_IDS:
         inputs.append("pairs")
         check_input(args, "pairs")
-    check_output(args, others=inputs)
+    check_output(args, others=inputs, files=lambda path: output_files(path, args.format))
     check_splitter(args.splitter or "rule")
     kinds = [_kind(path) for path in (args.source, args.target)]
     if "text" in kinds and kinds[0] != kinds[1]:
@@ -161,8 +168,7 @@ def _check_arguments(args: argparse.Namespace) -> bool:
     if args.pairs and is_text:
         raise OptionError(f"--pairs: --source must be JSON lines or a folder; found {args.source}")
     if args.format is None:
-        suffix = Path(args.output).suffix.removeprefix(".")
-        args.format = suffix if suffix in TEXT_FORMATS else "tsv"
+        args.format = pair_format(args.output)
     if args.format == "groups" and (unused := given_options(args, TranslationRules)):
         raise OptionError(f"{unused[0]}: --format groups covers all sentences; leave it out")
     return is_text

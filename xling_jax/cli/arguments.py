@@ -3,7 +3,7 @@
 import argparse
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +85,11 @@ def check_sides(
     inputs: Sequence[str],
     outputs: Sequence[str] = ("output",),
     folders: Sequence[str] = (),
+    files: Callable[[str], Sequence[str]] = lambda path: [path],
 ) -> None:
     """Checks the arguments of `add_sides`, and those called `inputs` and `outputs` besides.
 
-    Of the inputs, `folders` may be directories.
+    Of the inputs, `folders` may be directories; `files` are those that an output consists of.
 
     Raises:
         OptionError: naming the argument.
@@ -107,28 +108,37 @@ def check_sides(
         raise OptionError(f"--dim {args.dim}: must be positive, and requires --SIDE-embeddings")
     read = [*SIDES, "source_embeddings", "target_embeddings", *inputs]
     for index, name in enumerate(outputs):
-        check_output(args, name, [*read, *outputs[:index]])
+        check_output(args, name, [*read, *outputs[:index]], files)
 
 
 def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = False) -> None:
-    """Raises `OptionError` if a file of an argument is missing, or a folder where it cannot be."""
+    """Raises `OptionError` if a file of an argument is missing, or a folder where it cannot be.
+
+    A corpus `KIND:WHERE` is left to its reader, and so are options after a path.
+    """
+    from xling_jax.corpora.specs import names_kind, split_options
+
     for path in _paths(getattr(args, name)):
-        is_folder = path != "-" and require_file(path, flag(name)).is_dir()
-        if is_folder and not can_be_folder:
+        if path == "-" or names_kind(path):
+            continue
+        if require_file(split_options(path)[0], flag(name)).is_dir() and not can_be_folder:
             raise OptionError(f"{flag(name)} {path}: is a directory")
 
 
 def matching_files(paths: Sequence[str], argument: str) -> list[str]:
     """The files that patterns match, in the order of their names, and other paths as they are."""
+    from xling_jax.corpora.specs import split_options
+
     found: list[str] = []
     for path in paths:
-        if not glob.has_magic(path) or os.path.exists(path):
+        pattern, options = split_options(path)
+        if not glob.has_magic(pattern) or os.path.exists(path):
             found.append(path)
             continue
-        matches = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+        matches = sorted(f for f in glob.glob(pattern, recursive=True) if os.path.isfile(f))
         if not matches:
             raise OptionError(f"{argument} {path}: matches no file")
-        found += matches
+        found += [f"{match}?{options}" if options else match for match in matches]
     return found
 
 
@@ -152,16 +162,22 @@ def read_vectors(
 
 
 def check_output(
-    args: argparse.Namespace, name: str = "output", others: Sequence[str] = ()
+    args: argparse.Namespace,
+    name: str = "output",
+    others: Sequence[str] = (),
+    files: Callable[[str], Sequence[str]] = lambda path: [path],
 ) -> None:
-    """Checks the file of an argument that is written; - is stdout, None none.
+    """Checks the files of an argument that are written; - is stdout, None none.
 
     Raises:
-        OptionError: if it cannot be written, or is a file of the arguments called `others`.
+        OptionError: if one cannot be written, or is a file of the arguments called `others`.
     """
     path = getattr(args, name)
-    if path in (None, "-"):
-        return
+    for one in files(path) if path not in (None, "-") else ():
+        _check_output(args, name, one, others)
+
+
+def _check_output(args: argparse.Namespace, name: str, path: str, others: Sequence[str]) -> None:
     named = f"{flag(name)} {path}"
     for other in others:
         if os.path.realpath(path) in map(os.path.realpath, _paths(getattr(args, other))):

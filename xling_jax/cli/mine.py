@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,14 @@ from xling_jax.align import bitext, knn, mining
 from xling_jax.align.filters import Filters
 from xling_jax.align.knn_index import EXACT, import_faiss
 from xling_jax.align.margin import MARGINS
+from xling_jax.align.pair_files import (
+    Languages,
+    Layout,
+    ScoredPair,
+    check_format,
+    output_files,
+    write_pairs,
+)
 from xling_jax.align.rows import AnyRows, check_same_dim
 from xling_jax.align.stages import (
     SPAN_ROWS,
@@ -40,13 +49,16 @@ from xling_jax.cli.arguments import (
 )
 from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
+from xling_jax.corpora.pairs import Pairs, read_pairs, read_text
 from xling_jax.files.embeddings import join_embeddings, meaning_path
 from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.leaving import dying_of_sigterm
+from xling_jax.files.lines import COMPRESSED, BrokenLine
 from xling_jax.files.lock import only_run
 from xling_jax.files.progress import Progress, track
 from xling_jax.files.whole import read_json, scratch_directory, short_name
 from xling_jax.options import OptionError, option
+from xling_jax.text.languages import is_iso639
 from xling_jax.version import __version__
 
 if TYPE_CHECKING:
@@ -67,7 +79,8 @@ EXAMPLES = """examples:
 
 Output lines are `score<TAB>source<TAB>target`, best first; tabs within a sentence become spaces.
 Repeated lines count once; blank and broken lines are not mined. With --pairs the output keeps the
-order of the file, and pairs with a blank or broken side score -inf.
+order of the file, and pairs with a blank or broken side score -inf; if the pairs have a header of
+languages the output has one, so that it is a corpus to train on.
 
 A share searches its part of the source in all of the target. Each embeds both sides; for large
 texts, embed them first, in shares too, and give the vectors. Joining takes the same inputs, and
@@ -118,10 +131,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs",
         metavar="FILE",
-        help="score these pairs, source<TAB>target, against their neighborhoods in --source and "
-        "--target, or in their own columns without them",
+        help="score these pairs, a corpus as for training or source<TAB>target, against their "
+        "neighborhoods in --source and --target, or in their own columns without them",
     )
-    add_output(parser, "file of pairs; - for stdout")
+    add_output(
+        parser,
+        "file of pairs: .tsv, .jsonl, .parquet, .tmx, or X.de-en for X.de-en.de and X.de-en.en; "
+        "- for stdout",
+    )
     parser.add_argument(
         "--workdir", metavar="DIR", help="keep vectors and neighbors here, for the next command"
     )
@@ -159,7 +176,7 @@ def _check_arguments(args: argparse.Namespace) -> Options:
         raise OptionError("--shard: writes neighbors, not pairs; name --output FILE.npz")
     if args.join:
         args.join = shards.check_parts(args.join)
-    check_sides(args, ("pairs", "join"))
+    check_sides(args, ("pairs", "join"), files=output_files)
     if options.index != EXACT:
         import_faiss(f"--index {options.index}")  # before any work
     for side in SIDES:
@@ -220,10 +237,16 @@ def _mine(
     scored = options.margin, options.k, options.retrieval
     calibration = cut.calibration(encoder, *scored, args.model, args.truncate_dim)
     times = [time.perf_counter()]
-    pairs = bitext.read_pairs(args.pairs) if args.pairs else None
+    given = read_pairs(args.pairs, filters.languages) if args.pairs else None
+    pairs = given and given.columns
+    languages = _languages(args, filters, given)
+    if not args.shard:
+        check_format(args.output, languages)
     vectors = args.source_embeddings, args.target_embeddings
     of_texts = filters if pairs is None else None  # texts of given pairs are filtered with these
-    both = bitext.read_sides((args.source, args.target), vectors, pairs, args.pairs, of_texts)
+    both = bitext.read_sides(
+        (args.source, args.target), vectors, pairs, args.pairs, of_texts, read_text
+    )
     for side in both:
         _logger.info("%s", side.describe())
         if pairs is None:
@@ -260,13 +283,27 @@ def _mine(
     found, texts, unusable = _choose(args, options, cut, both, rows, pairs, candidates, calibration)
     unit = "cosine" if options.margin == "absolute" else "margin"
     found = cut.apply(found, filters, calibration, *texts, unusable=unusable, unit=unit)
-    count = bitext.write_pairs(args.output, found, *texts)
+    layout = Layout("score", languages, header=bool(given and given.languages))
+    text = lambda line: "" if isinstance(line, BrokenLine) else line
+    written = (ScoredPair(score, *map(text, (texts[0][i], texts[1][j]))) for score, i, j in found)
+    write_pairs(args.output, written, layout)
     times.append(time.perf_counter())
     seconds = np.diff(times)
     _logger.info(
         "%s: %d pairs; read %.1f s, embed %.1f s, search %.1f s, choose and write %.1f s",
-        *(args.output, count, *seconds),
+        *(args.output, len(found), *seconds),
     )
+
+
+def _languages(args: argparse.Namespace, filters: Filters, given: Pairs | None) -> Languages:
+    """Those of the sides: of the pairs, of --languages, or those that the texts are named after."""
+    if given and given.languages:
+        return given.languages
+    if filters.languages:
+        return filters.languages
+    names = (side[0] if side else "" for side in (args.source, args.target))
+    codes = (re.sub(rf"({COMPRESSED})$", "", name).rpartition(".")[2] for name in names)
+    return tuple(code if is_iso639(code) else None for code in codes)
 
 
 def _search(
@@ -306,6 +343,8 @@ def _choose(
         rule |= {"retrieval": options.retrieval, "threshold": threshold}
         return mining.choose_pairs(candidates, **rule), [side.texts for side in both], None
     scores, unusable = bitext.score_columns(both, rows, pairs, candidates, **rule)
+    if options.min_cosine is not None:  # a blank side has none
+        unusable[:] = False
     if unusable.any():
         _logger.info("%s: %d pairs with a blank or broken side", args.pairs, unusable.sum())
     lines = np.arange(len(scores))

@@ -73,11 +73,11 @@ def given_options(args: argparse.Namespace, target: type) -> list[str]:
 
 def require_data(paths: Iterable[str]) -> None:
     """Raises `OptionError` if a file or folder of `--data` does not exist; corpora are left out."""
-    from xling_jax.corpora.specs import names_kind
+    from xling_jax.corpora.specs import names_kind, split_options
 
     for path in paths:
         if not names_kind(path):
-            require_file(path, "--data")
+            require_file(split_options(path)[0], "--data")
 
 
 def flag(name: str) -> str:

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.base import Reader, Row, split_options
+from xling_jax.corpora.readers.delimited import DelimitedReader
+from xling_jax.corpora.readers.tables import Table, TableReader
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.registry import check_choice
 
@@ -48,6 +50,21 @@ def open_corpus(spec: str) -> Reader:
 def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
     """Reads a corpus, or the part it is cut to; see `Reader.rows`."""
     return open_corpus(spec).rows(languages)
+
+
+def open_table(path: str, names: Sequence[str]) -> Table:
+    """Opens a file whose suffix is a kind of table, otherwise as TSV; `names` if it has none.
+
+    Raises:
+        ValueError, OSError: if that is impossible.
+    """
+    kind = suffix_of(path)
+    reader = open_corpus(path if kind in READERS else f"tsv:{path}")
+    if isinstance(reader, DelimitedReader):
+        return reader.open(reader.path, names)
+    if not isinstance(reader, TableReader):
+        raise ValueError(f"{path}: must be a table: .tsv, .csv, .jsonl or .parquet")
+    return reader.open(reader.path)
 
 
 def moved_corpus(spec: str, move: Callable[[str], str]) -> str:

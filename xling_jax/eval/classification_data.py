@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from xling_jax.corpora.readers.tables import read_strictly
+from xling_jax.corpora.specs import open_table
 from xling_jax.files.hashes import hash_texts
-from xling_jax.files.lines import COMPRESSED, metric_name, read_lines
+from xling_jax.files.lines import COMPRESSED, metric_name
 from xling_jax.text import languages as languages_lib
 
 _logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "dev", "test")
 
-_FILE = re.compile(rf"({'|'.join(SPLITS)})\.([A-Za-z0-9_]+)\.tsv({COMPRESSED})?")
+_FILE = re.compile(
+    rf"({'|'.join(SPLITS)})\.([A-Za-z0-9_]+)\.(tsv|csv|jsonl|parquet)({COMPRESSED})?"
+)
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,9 @@ def load_classification_data(
     """Reads `{train,dev,test}.LANG.tsv` files of `label<TAB>text`.
 
     Args:
-        path: directory of the files, possibly compressed. A first line with the cells `label` and
-            `text` is a header, and further columns are then ignored.
+        path: directory of the files, TSV, CSV, JSON lines or Parquet, possibly compressed. A first
+            line with the cells `label` and `text` is a header, and further columns are then
+            ignored.
         languages: those to read, in this order; None for all, sorted.
 
     Raises:
@@ -104,7 +109,28 @@ def load_classification_data(
     for split in ("train", data.test_split):
         if not data.splits[split]:
             raise ValueError(f"{directory}: none of {', '.join(wanted)} has a {split} file")
+    _check_known_labels(data)
     return data
+
+
+def _check_known_labels(data: ClassificationData) -> None:
+    """Refuses labels that training text has only in another spelling; warns of other new ones."""
+    known = {*data.labels}
+    spelled = {label.casefold(): label for label in known}
+    for split, parts in data.splits.items():
+        for code, part in parts.items():
+            unknown = sorted({*part.labels} - known)
+            for label in unknown:
+                if other := spelled.get(label.casefold()):
+                    raise ValueError(
+                        f"{data.path}: the label {label!r:.60} of {split}.{code} is {other!r:.60} "
+                        "in the training text; write it alike"
+                    )
+            if unknown:
+                _logger.warning(
+                    "%s: labels of %s.%s that the training text does not have count as errors: %s",
+                    *(data.path, split, code, ", ".join(unknown)[:200]),
+                )
 
 
 def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
@@ -115,7 +141,7 @@ def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
     found: dict[str, dict[str, Path]] = {}
     for file in sorted(directory.iterdir()):
         if match := _FILE.fullmatch(file.name):
-            split, code, _ = match.groups()
+            split, code = match.groups()[:2]
             other = found.setdefault(split, {}).setdefault(code, file)
             if other != file:
                 raise ValueError(f"{file} and {other}: keep one file a split and language")
@@ -123,24 +149,16 @@ def _find_files(directory: Path) -> dict[str, dict[str, Path]]:
 
 
 def _read(path: Path) -> LabeledText:
-    rows = [line.split("\t") for line in read_lines(path)]
-    header = ["label", "text"]
-    has_header = bool(rows) and {*header} <= {*rows[0]}
-    if has_header:
-        header = rows.pop(0)
-    if not rows:
+    found, names = LabeledText([], []), ("label", "text")
+    table = open_table(str(path), names)
+    for line, (label, text) in read_strictly(table, names):
+        if not label:
+            raise ValueError(f"{path}:{line}: the label must not be empty; remove the row")
+        found.labels.append(label)
+        found.texts.append(text)
+    if not found.labels:
         raise ValueError(f"{path}: must hold rows of label<TAB>text; found none")
-    found = LabeledText([], [])
-    for number, row in enumerate(rows, start=1 + has_header):
-        if len(row) != len(header):
-            rule = f"a row must have {len(header)} cells, label and text among them"
-            raise ValueError(f"{path}:{number}: {rule}; found {len(row)}")
-        cells = dict(zip(header, map(str.strip, row)))
-        if not cells["label"]:
-            raise ValueError(f"{path}:{number}: the label must not be empty; remove the row")
-        found.labels.append(cells["label"])
-        found.texts.append(cells["text"])
-    _check_labels(path, found, has_header)
+    _check_labels(path, found, getattr(table, "has_header", True))
     return found
 
 

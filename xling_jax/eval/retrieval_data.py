@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora import specs as corpora
+from xling_jax.corpora.readers import READERS
+from xling_jax.corpora.readers.tables import TableReader
 from xling_jax.eval.tasks import Task
 from xling_jax.files.hashes import hash_file, hash_texts
-from xling_jax.files.lines import COMPRESSED, metric_name, read_lines
+from xling_jax.files.lines import COMPRESSED, PROBLEM_RULES, metric_name, read_lines
 from xling_jax.options import OptionError, option
 from xling_jax.text import languages as languages_lib
 
@@ -22,16 +24,13 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_TSV = re.compile(rf"(?P<name>.+)\.tsv({COMPRESSED})?")
+_TABLE = re.compile(rf".+\.(tsv|csv|jsonl|parquet|tmx|xlf|xliff)({COMPRESSED})?")
 # The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
 _CODE = r"[a-z]+(_[A-Za-z0-9]+)*"
 _TATOEBA = re.compile(
     rf"(?P<pair>.+\.(?P<first>{_CODE})-(?P<second>{_CODE}))\.(?P=first)(?P<packed>({COMPRESSED})?)"
 )
 _ONE_LANGUAGE = re.compile(rf".+\.([A-Za-z]+(?:_[A-Za-z0-9]+)*)\.(txt|tsv)({COMPRESSED})?")
-# A first column of row names, as in Parallel Universal Dependencies. It is read as Indonesian only
-# if that language is asked for, or if there are only two columns.
-_ID_COLUMN = "id"
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,8 @@ class ParallelTask(Task, abstract=True):
     )
 
     data_help = (
-        "n-way TSV with a header of language codes, a directory of pairs such as Tatoeba's, or, "
-        "with --languages, KIND:WHERE such as moses:data/test.de-en; any number of them"
+        "n-way text: TSV with a header of language codes, any other corpus such as x.parquet or "
+        "moses:data/test@de-en, or a directory of pairs such as Tatoeba's; any number of them"
     )
     axes = ("from", "to")
 
@@ -179,8 +178,6 @@ def _read_parts(path: str | Path, languages: Sequence[str] | None) -> list[Paral
     place = Path(path).expanduser()
     if place.is_dir():
         return _read_directory(place, languages)
-    if _TSV.fullmatch(place.name) and not corpora.names_kind(str(path)):
-        return [_read_tsv(place, languages)]
     return [_read_corpus(str(path), languages)]
 
 
@@ -196,7 +193,9 @@ def _as_data(
     parts = [part for part in read if len(part.texts) >= 2]
     if not parts:
         wanted = "two language columns" if languages is None else f"two of {', '.join(languages)}"
-        raise ValueError(f"{path}: retrieval needs at least {wanted}; found {_found(read)}")
+        few = len({code for part in read for code in part.found}) < 2
+        hint = "; the first line of a table must name them, such as en<TAB>de" if few else ""
+        raise ValueError(f"{path}: retrieval needs at least {wanted}; found {_found(read)}{hint}")
     seen: dict[frozenset[str], str] = {}
     for part in parts:
         for pair in itertools.combinations(part.texts, 2):
@@ -204,7 +203,8 @@ def _as_data(
             if other != part.name:
                 both = f"{'-'.join(pair)} is in {other} and {part.name}"
                 raise ValueError(f"{path}: each language pair must be in one file; {both}")
-    return RetrievalData(metric_name(str(path).rpartition(":")[2]), tuple(parts), str(path))
+    name = metric_name(corpora.split_options(str(path))[0].rpartition(":")[2])
+    return RetrievalData(name, tuple(parts), str(path))
 
 
 def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> dict[str, list[str]]:
@@ -239,7 +239,9 @@ def language_of_file(path: str | Path, suffix: str, languages: Sequence[str]) ->
 
 def _stem(path: str | Path) -> str:
     """The name of a text file without the suffixes of its format."""
-    return re.sub(rf"(\.tsv|\.txt)?({COMPRESSED})?$", "", Path(path).name)
+    return re.sub(
+        rf"(\.txt|\.(tsv|csv|jsonl|parquet|tmx|xlf|xliff))?({COMPRESSED})?$", "", Path(path).name
+    )
 
 
 def _read_texts(path: str | Path) -> list[str]:
@@ -252,8 +254,8 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
     parts = []
     for file in sorted(entry for entry in place.iterdir() if entry.is_file()):
         tatoeba = _TATOEBA.fullmatch(file.name)
-        if _TSV.fullmatch(file.name):
-            parts.append(_read_tsv(file, languages))
+        if _TABLE.fullmatch(file.name):
+            parts.append(_read_corpus(str(file), languages))
         elif tatoeba:
             other = file.with_name(f"{tatoeba['pair']}.{tatoeba['second']}{tatoeba['packed']}")
             columns = {tatoeba["first"]: _read_texts(file), tatoeba["second"]: _read_texts(other)}
@@ -270,55 +272,28 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
     return parts
 
 
-def _read_tsv(path: Path, languages: Sequence[str] | None) -> ParallelText:
-    rows = [line.split("\t") for line in read_lines(path)]
-    if not rows:
-        raise ValueError(f"{path}:1: must be a header of language codes; the file is empty")
-    header = [cell.strip() for cell in rows.pop(0)]
-    names_rows = len(header) > 2 and header[0].lower() == _ID_COLUMN
-    skipped = 1 if names_rows and _ID_COLUMN not in (languages or ()) else 0
-    codes = header[skipped:]
-    for code in codes:
-        if not languages_lib.is_code(code) or codes.count(code) > 1:
-            rule = f"must name each column's language once; found {code!r:.60}"
-            raise ValueError(f"{path}:1: {rule}; {_way_out(code)}")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            rule = f"a row must have {len(header)} cells like the header; found {len(row)}"
-            raise ValueError(f"{path}:{number}: {rule}")
-    if not rows:
-        raise ValueError(f"{path}: must hold rows below its header; found none")
-    chosen = _choose_columns(codes, languages)
-    columns = dict(zip(codes, zip(*(row[skipped:] for row in rows))))
-    texts = {code: [cell.strip() for cell in columns[name]] for name, code in chosen.items()}
-    return ParallelText(str(path), texts, tuple(codes))
-
-
-def _way_out(name: str) -> str:
-    """Advice for a column whose name is not a code, or that of another column."""
-    code = languages_lib.to_iso639_1(name)
-    if languages_lib.is_code(name):
-        return "keep one column per language"
-    if languages_lib.is_iso639(code):
-        return f"rename {name!r:.60} to {code!r}"
-    return "the first line must be a header such as de<TAB>en"
-
-
 def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
-    """Any other corpus that training can read; a row may lack some of the languages."""
-    if languages is None:
-        if ":" not in spec:
-            way_out = "separate the columns by tabs and name it .tsv"
-            raise ValueError(f"{spec}: must be a .tsv file, a directory or KIND:WHERE; {way_out}")
+    """Any corpus that training can read; every row counts, and may lack some of the languages."""
+    if not corpora.names_kind(spec) and corpora.suffix_of(spec) not in READERS:
+        way_out = "separate the columns by tabs and name it .tsv"
+        raise ValueError(f"{spec}: must be a .tsv file, a directory or KIND:WHERE; {way_out}")
+    reader = corpora.open_corpus(spec)
+    knows = languages is None or isinstance(reader, TableReader)
+    found = reader.languages() if knows else tuple(languages)
+    if not found and languages is None:
         raise ValueError(f"{spec}: name the languages to read from it, such as --languages en,de")
-    texts: dict[str, list[str]] = {code: [] for code in languages}
-    for row in corpora.read_corpus(spec, languages):
+    names = {**dict.fromkeys(found), **({"id": None} if "id" in (languages or ()) else {})}
+    chosen = _choose_columns(names, languages)
+    texts: dict[str, list[str]] = {code: [] for code in chosen.values()}
+    for row in reader.rows([*chosen]) if len(chosen) > 1 else ():
         if row.problem:
-            raise ValueError(f"{row.file}:{row.line}: broken line ({row.problem}); correct it")
-        for code, column in texts.items():
-            column.append(row.texts.get(code, "").strip())
-    texts = {code: column for code, column in texts.items() if any(column)}
-    return ParallelText(spec, texts, tuple(texts))
+            where = f"{row.broken_file or row.file}:{row.line}"
+            raise ValueError(f"{where}: {row.detail or PROBLEM_RULES[row.problem]}")
+        for name, code in chosen.items():
+            texts[code].append(row.texts.get(name, "").strip())
+    if len(chosen) > 1:
+        texts = {code: column for code, column in texts.items() if any(column)}
+    return ParallelText(corpora.split_options(spec)[0], texts, found)
 
 
 def _choose_columns(columns: Iterable[str], languages: Sequence[str] | None) -> dict[str, str]:

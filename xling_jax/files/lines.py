@@ -31,12 +31,16 @@ PROBLEMS = (BROKEN_UTF8, NUL_BYTE, LINE_TOO_LONG, WRONG_ROW)
 
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 
-_RULES = {
+PROBLEM_RULES = {
     BROKEN_UTF8: "text must be UTF-8; found other bytes; is it Latin-1? convert the file with "
     "iconv -f ISO-8859-1 -t UTF-8",
     NUL_BYTE: "text must not hold NUL bytes; is it UTF-16 or binary? convert it to UTF-8",
     LINE_TOO_LONG: f"a line must be below {MAX_LINE_BYTES:,} bytes; split it",
+    WRONG_ROW: "a row must have the cells of the others; correct it",
 }
+
+# Endings that say how a file is written, and nothing of what is in it.
+_TABLE = r"(\.tsv|\.csv|\.parquet|\.tmx|\.xlf|\.xliff|(\.txt)?\.zip)?"
 
 # What a file that is no text begins with; what it is, and what to do.
 _OTHER_FORMATS = {
@@ -250,7 +254,7 @@ def iterate_lines(path: str | Path, name: str | None = None) -> Iterator[str]:
     lines = itertools.chain.from_iterable(read_line_blocks(str(path)))
     for number, line in enumerate(lines, 1):
         if isinstance(line, BrokenLine):
-            raise ValueError(f"{name or shown(path)}:{number}: {_RULES[line.problem]}")
+            raise ValueError(f"{name or shown(path)}:{number}: {PROBLEM_RULES[line.problem]}")
         yield line
 
 
@@ -261,5 +265,5 @@ def shown(path: str | Path) -> str:
 
 def metric_name(path: str | Path) -> str:
     """Turns the name of a file or directory into the beginning of metric names."""
-    name = re.sub(rf"(\.tsv|\.tmx)?({COMPRESSED})?$", "", Path(path).name)
+    name = re.sub(rf"{_TABLE}({COMPRESSED})?$", "", Path(path).name)
     return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "data"

@@ -114,8 +114,8 @@ def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"", r":1: the first line must name the language"),
-        (b"  \n\n", r":1: the first line must name the language"),
+        (b"", r":1: the first line must name the columns"),
+        (b"  \n\n", r":1: the first line must name the columns"),
         (b"de\ten\n", r": no row holds text in de or en"),
         (b"de\ten\n\t\n \t \n", r": no row holds text in de or en"),
         (b"de\ten\tde\nja\tyes\tja\n", r":1: the header names 'de' twice"),
@@ -142,7 +142,7 @@ def test_a_row_with_another_number_of_cells_is_a_problem(tmp_path):
     rows = _read(_write(tmp_path / "a.tsv", content))
     wrong = {row.line: row.detail for row in rows if row.problem == "wrong_row"}
     assert [*wrong] == [2, 4, 7]
-    assert wrong[2] == "a row must have 2 cells, as the header (de, en); found 1"
+    assert wrong[2] == "a row must have 2 cells (de, en); found 1"
     assert wrong[7].endswith("add ?quotes=yes to the path")
     assert rows[3].texts == {"de": '"Nein"', "en": 'say "no"'}
 

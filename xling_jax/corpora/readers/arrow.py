@@ -130,7 +130,7 @@ class ArrowTable(Table):
 
         names = [self.columns[index] for index in columns]
         for index in columns:
-            if index not in self.text_columns:
+            if index not in self.text_columns and not self.plain:
                 raise ValueError(
                     f"{self.name}: column {self.columns[index]} must be text; found "
                     f"{self._types[index]}"
@@ -143,7 +143,11 @@ class ArrowTable(Table):
                 flat = _flat(batch)
                 for cells in zip(*(flat.column(name).to_pylist() for name in names)):
                     number += 1
-                    yield Cells(number, cells)
+                    yield Cells(number, list(map(_plain, cells)) if self.plain else cells)
+
+
+def _plain(cell: Any) -> str | None:
+    return cell if cell is None else str(cell)
 
 
 def _flat(table: pyarrow.Table) -> pyarrow.Table:

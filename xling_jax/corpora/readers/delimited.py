@@ -16,32 +16,46 @@ from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
 
+Line = str | BrokenLine
+
 _QUOTES = ("auto", "yes", "no")
 _DELIMITERS = ",;\t|"
 # In which quotation marks are looked for: about a megabyte.
 _HEAD_BLOCKS = 4
 
 
-class TsvReader(TableReader):
+class DelimitedReader(TableReader):
+    """Files of lines with a delimiter, "" for that of the first line."""
+
+    delimiter: str
+
+    def open(
+        self, path: str, names: Sequence[str] = (), blocks: Sequence[list[Line]] | None = None
+    ) -> "DelimitedTable":
+        """See `TableReader.open`.
+
+        `names` are those of a file without any, besides `columns`; `blocks` is what was read of
+        stdin.
+        """
+        quotes = self.options.get("quotes", "yes")
+        check_choice(f"{self.spec}: quotes", quotes, _QUOTES)
+        return DelimitedTable(path, self.delimiter, quotes, self._names() or names, blocks)
+
+
+class TsvReader(DelimitedReader):
     """`tsv:GLOB[?columns=…&quotes=yes]`, n-way TSV files with a header of language codes.
 
     `quotes=no` reads quotation marks as text, whatever the file looks like.
     """
 
     defaults = {**TableReader.defaults, "quotes": "auto"}
-
-    def open(self, path: str) -> Table:
-        """See `TableReader.open`."""
-        check_choice(f"{self.spec}: quotes", self.options["quotes"], _QUOTES)
-        return DelimitedTable(path, "\t", self.options["quotes"], self._names())
+    delimiter = "\t"
 
 
-class CsvReader(TableReader):
+class CsvReader(DelimitedReader):
     """`csv:GLOB[?columns=…]`, separated by commas, or what else separates the names of a header."""
 
-    def open(self, path: str) -> Table:
-        """See `TableReader.open`."""
-        return DelimitedTable(path, "", "yes", self._names())
+    delimiter = ""
 
 
 class DelimitedTable(Table):
@@ -52,24 +66,37 @@ class DelimitedTable(Table):
         delimiter: between cells; "" for the most frequent of `,;|` and tab in the first line.
         quotes: whether cells may be in quotation marks: yes, no, or auto, if they are.
         given: names of the columns, if the first line does not have all of these.
+        blocks: the lines, if they have been read.
+
+    Attributes:
+        has_header: whether it has.
 
     Raises:
         ValueError: if the first line is blank or broken.
     """
 
-    def __init__(self, path: str, delimiter: str, quotes: str, given: Sequence[str]):
+    def __init__(
+        self,
+        path: str,
+        delimiter: str,
+        quotes: str,
+        given: Sequence[str],
+        blocks: Sequence[list[Line]] | None = None,
+    ):
         self.name = path
+        self._blocks = lambda: iter(read_line_blocks(path) if blocks is None else blocks)
         self.heading = f"{path}:1: the header"
-        head = list(itertools.chain(*itertools.islice(read_line_blocks(path), _HEAD_BLOCKS)))
+        head = list(itertools.chain(*itertools.islice(self._blocks(), _HEAD_BLOCKS)))
         first = head[0] if head else ""
-        if isinstance(first, BrokenLine):
+        if isinstance(first, BrokenLine) and not given:
             raise ValueError(
                 f"{path}:1: the header must be UTF-8 text; found {first.problem}; convert the file"
             )
-        if not first.strip():
+        first = "" if isinstance(first, BrokenLine) else first
+        if not (first.strip() or given):
             raise ValueError(
-                f"{path}:1: the first line must name the language of each column, such as "
-                f"de<TAB>en; found an empty {'line' if first else 'line or file'}"
+                f"{path}:1: the first line must name the columns, such as de<TAB>en; found an "
+                f"empty {'line' if first else 'line or file'}"
             )
         self._delimiter = delimiter or max(_DELIMITERS, key=first.count)
         self._is_quoted = quotes == "yes"
@@ -80,14 +107,14 @@ class DelimitedTable(Table):
                 "the path reads them as text",
                 path,
             )
-        cells = self._split(first)
-        self._has_header = not given or set(given) <= {*cells}
-        if not self._has_header and len(given) != len(cells):
+        cells = self._split(first) if first.strip() else list(given)
+        self.has_header = bool(first.strip()) and (not given or {*given} <= {*cells})
+        if not self.has_header and len(given) != len(cells):
             raise ValueError(
-                f"{path}:1: ?columns= must name columns of the header, or all {len(cells)} of a "
-                f"file without header; found {', '.join(given)}"
+                f"{path}:1: a header must name the columns {', '.join(given)}; without one, a row "
+                f"must have these {len(given)} cells; found {len(cells)}"
             )
-        self.columns = cells if self._has_header else list(given)
+        self.columns = cells if self.has_header else list(given)
 
     def _split(self, first: str) -> list[str]:
         cells = next(csv.reader([first], **self._dialect)) if self._is_quoted else None
@@ -99,8 +126,8 @@ class DelimitedTable(Table):
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """See `Table.rows`."""
-        lines = itertools.chain.from_iterable(read_line_blocks(self.name))
-        lines = itertools.islice(enumerate(lines, 1), self._has_header, None)
+        lines = itertools.chain.from_iterable(self._blocks())
+        lines = itertools.islice(enumerate(lines, 1), self.has_header, None)
         width, is_quoted = len(self.columns), self._is_quoted
         for line, cells in self._quoted(lines) if is_quoted else self._literal(lines):
             if isinstance(cells, BrokenLine):
@@ -113,25 +140,25 @@ class DelimitedTable(Table):
                     hint = "; if cells are in quotation marks, add ?quotes=yes to the path"
                 yield wrong_row(
                     line,
-                    f"a row must have {width} cells, as the header "
-                    f"({', '.join(self.columns):.200}); found {len(cells)}{hint}",
+                    f"a row must have {width} cells ({', '.join(self.columns):.200}); found "
+                    f"{len(cells)}{hint}",
                 )
             else:
                 yield Cells(line, [""] * len(columns))
 
     def _literal(
-        self, lines: Iterable[tuple[int, str | BrokenLine]]
+        self, lines: Iterable[tuple[int, Line]]
     ) -> Iterator[tuple[int, list[str] | BrokenLine]]:
         delimiter = self._delimiter
         for number, line in lines:
             yield number, line.split(delimiter) if type(line) is str else line
 
     def _quoted(
-        self, lines: Iterable[tuple[int, str | BrokenLine]]
+        self, lines: Iterable[tuple[int, Line]]
     ) -> Iterator[tuple[int, list[str] | BrokenLine]]:
         """As `_literal`; a row may go over several lines."""
         broken: list[tuple[int, BrokenLine]] = []
-        last = int(self._has_header)
+        last = int(self.has_header)
 
         def texts() -> Iterator[str]:
             nonlocal last
@@ -155,7 +182,7 @@ class DelimitedTable(Table):
             yield first, row
 
 
-def _looks_quoted(head: Sequence[str | BrokenLine], delimiter: str) -> bool:
+def _looks_quoted(head: Sequence[Line], delimiter: str) -> bool:
     """True if a CSV writer would write the beginning of a file just so, and with quotation marks.
 
     Where quotation marks are text, some line has them where no writer puts them. The last row may

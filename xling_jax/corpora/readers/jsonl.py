@@ -64,6 +64,8 @@ class JsonlTable(Table):
                 yield wrong_row(number, f"must be a JSON object ({one_line(error, 100)})")
                 continue
             found = [cells.get(name) for name in names]
+            if self.plain:
+                found = [str(c) if isinstance(c, int | float) else c for c in found]
             if wrong := [cell for cell in found if not isinstance(cell, str | None)]:
                 yield wrong_row(number, f"a text must be a string; found {wrong[0]!r:.40}")
             else:

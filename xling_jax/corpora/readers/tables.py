@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from xling_jax.corpora.readers.base import Reader, Row
-from xling_jax.files.lines import WRONG_ROW
+from xling_jax.files.lines import PROBLEM_RULES, WRONG_ROW
 from xling_jax.text import languages as languages_lib
 
 _logger = logging.getLogger(__name__)
@@ -42,11 +42,13 @@ class Table:
         name: the path, for messages.
         columns: names of the columns.
         heading: what has these names, for messages.
+        plain: whether numbers are read, too, as text.
     """
 
     name: str
     columns: Sequence[str]
     heading: str
+    plain = False
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """The rows, with the cells of these columns; what cannot be read has a problem."""
@@ -89,12 +91,14 @@ class TableReader(Reader):
         return tuple(found)
 
     def _languages_of(self, table: Table) -> list[str]:
-        if given := self._given():
+        if given := self.given_columns():
             return [code for code in given if languages_lib.is_code(code)]
         columns = list(table.columns)
         if len(columns) > 2 and columns[0].lower() == _ID_COLUMN:
             del columns[0]
-        return [code for code in map(_last, columns) if languages_lib.is_code(code)]
+        names = [(_last(name), languages_lib.to_iso639_1(_last(name))) for name in columns]
+        codes = [name if languages_lib.is_code(name) else meant for name, meant in names]
+        return [code for code in codes if languages_lib.is_code(code)]
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads the tables that have at least two of the languages.
@@ -128,7 +132,7 @@ class TableReader(Reader):
             ValueError: if there is no such column, or there are several and none is named.
         """
         table = self.open(path)
-        wanted = [*self._given().values()] or list(table.columns)
+        wanted = [*self.given_columns().values()] or list(table.columns)
         if len(wanted) != 1 or wanted[0] not in table.columns:
             raise ValueError(
                 f"{path}: name the column of the text, as {path}?columns=NAME; found "
@@ -136,7 +140,7 @@ class TableReader(Reader):
             )
         return table.rows([table.columns.index(wanted[0])])
 
-    def _given(self) -> dict[str, str]:
+    def given_columns(self) -> dict[str, str]:
         """The option `columns`: language -> name of its column."""
         given = {}
         for item in filter(str.strip, self.options["columns"].split(",")):
@@ -148,7 +152,7 @@ class TableReader(Reader):
 
     def _names(self) -> list[str]:
         """The names that `columns` may give to those of a table without names."""
-        given = self._given()
+        given = self.given_columns()
         return [] if any(code != name for code, name in given.items()) else list(given)
 
     def _usable(self, languages: Sequence[str]) -> list[tuple[Table, dict[str, int]]]:
@@ -165,7 +169,7 @@ class TableReader(Reader):
 
     def _choose(self, table: Table, languages: Sequence[str]) -> dict[str, int]:
         """Language -> index of its column, of those that the table has."""
-        given, names = self._given(), list(table.columns)
+        given, names = self.given_columns(), list(table.columns)
         chosen = {}
         for language in languages:
             if given:
@@ -234,6 +238,26 @@ def _read(table: Table, columns: dict[str, int]) -> Iterator[Row]:
         raise ValueError(
             f"{path}: no row holds text in {' or '.join(languages)}; leave it out of the corpus"
         )
+
+
+def read_strictly(table: Table, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Reads columns of a table in which every row counts, numbers included.
+
+    Yields:
+        Line, and the cells of these columns without surrounding white space.
+
+    Raises:
+        ValueError: if there is no such column, or a row is broken.
+    """
+    table.plain = True
+    for name in names:
+        if name not in table.columns:
+            found = ", ".join(table.columns)
+            raise ValueError(f"{table.heading} must name {name}; found {found:.200}; rename it")
+    for line, cells, problem, detail in table.rows([table.columns.index(name) for name in names]):
+        if problem:
+            raise ValueError(f"{table.name}:{line}: {detail or PROBLEM_RULES[problem]}")
+        yield line, [(cell or "").strip() for cell in cells]
 
 
 def wrong_row(line: int, detail: str) -> Cells:

@@ -1,0 +1,141 @@
+"""Text for mining: columns of text, and pairs of texts to score, of any corpus; row by row."""
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from xling_jax.corpora.readers import READERS
+from xling_jax.corpora.readers.delimited import DelimitedReader, DelimitedTable
+from xling_jax.corpora.readers.tables import TableReader
+from xling_jax.corpora.specs import names_kind, open_corpus, split_options, suffix_of
+from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, read_line_blocks, shown
+from xling_jax.text.languages import is_iso639
+
+_logger = logging.getLogger(__name__)
+
+Line = str | BrokenLine
+
+_SIDES = ("source", "target")
+# Files of these suffixes are no plain text.
+_TABLES = ("csv", "jsonl", "parquet")
+
+
+class Pairs(NamedTuple):
+    """Pairs of texts.
+
+    Attributes:
+        columns: the texts of either side, as many; of a broken row `BrokenLine` on both.
+        languages: of the two sides, if the corpus says it.
+    """
+
+    columns: tuple[list[Line], list[Line]]
+    languages: tuple[str, str] | None
+
+
+def read_text(path: str) -> Iterator[Line]:
+    """The lines of a text file, or of `TABLE?columns=NAME` the cells of a column.
+
+    Raises:
+        ValueError, OSError: if the file cannot be read, or has no such column.
+    """
+    kind = suffix_of(path)
+    if path == "-" or not (split_options(path)[1] or kind in _TABLES):
+        yield from itertools.chain.from_iterable(read_line_blocks(path))
+        return
+    reader = open_corpus(path if kind in READERS else f"tsv:{path}")
+    if not isinstance(reader, TableReader):
+        raise ValueError(f"{path}: only tables have columns")
+    for cells in reader.column(reader.path):
+        yield BrokenLine(cells.problem) if cells.problem else (cells.texts[0] or "")
+
+
+def read_pairs(spec: str, languages: Sequence[str] = ()) -> Pairs:
+    """Reads pairs.
+
+    Args:
+        spec: a corpus; or lines `source<TAB>target`, after a score or not, with a header of
+            language codes or not, "-" for stdin.
+        languages: of source and target, where a corpus has more.
+
+    Raises:
+        ValueError, OSError: if it is not clear which are the two sides, no row can be read, or a
+            file cannot.
+    """
+    is_lines = not names_kind(spec) and (suffix_of(spec) == "tsv" or suffix_of(spec) not in READERS)
+    reader = open_corpus(f"tsv:{spec}" if is_lines else spec)
+    if isinstance(reader, DelimitedReader) and (is_lines or reader.kind == "tsv"):
+        table, columns, codes = _find_sides(reader, languages)
+        rows = table.rows([table.columns.index(name) for name in columns])
+        found = ((c.line, c.texts, c.problem, c.detail) for c in rows)
+        return Pairs(_gather(shown(table.name), found), codes)
+    codes = tuple(languages) or reader.languages()
+    if len(codes) != 2:
+        raise ValueError(
+            f"{spec}: pairs have two languages; found {', '.join(codes) or 'none named'}; name "
+            "them with --languages SOURCE,TARGET"
+        )
+    rows = ((r.line, [r.texts.get(c, "") for c in codes], r.problem, r.detail)
+            for r in reader.rows(codes))  # fmt: skip
+    return Pairs(_gather(spec, rows), codes)
+
+
+def _find_sides(
+    reader: DelimitedReader, languages: Sequence[str]
+) -> tuple[DelimitedTable, Sequence[str], tuple[str, str] | None]:
+    """The table of a file of pairs, its columns of source and target, and their languages."""
+    path = reader.path
+    blocks = list(read_line_blocks(path)) if path == "-" else None
+    first = next(iter(read_line_blocks(path) if blocks is None else blocks), [""])[0]
+    if isinstance(first, BrokenLine) or not first.strip():
+        return reader.open(path, _SIDES, blocks), _SIDES, None
+    table = reader.open(path, blocks=blocks)
+    given = reader.given_columns()
+    codes = [code for code in given or table.columns if is_iso639(code)]
+    if not given and len(codes) < 2:
+        width = len(table.columns)
+        names = ("score", *_SIDES) if width == 3 and _is_number(table.columns[0]) else _SIDES
+        if width != len(names):
+            raise ValueError(
+                f"{shown(path)}:1: a pair must be source<TAB>target; found {width} columns; say "
+                f"which they are, such as {path}?columns=id,source,target"
+            )
+        return reader.open(path, names, blocks), _SIDES, None
+    if {*_SIDES} <= given.keys() and not codes:
+        return table, [given[side] for side in _SIDES], None
+    if languages and {*languages} <= {*codes}:
+        codes = list(languages)
+    if len(codes) != 2:
+        raise ValueError(
+            f"{shown(path)}:1: pairs have two languages; found {', '.join(codes) or 'none'}; "
+            f"choose two, such as {path}?columns={','.join(codes[:2]) or 'de,en'}"
+        )
+    return table, [given.get(code, code) for code in codes], tuple(codes)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _gather(
+    name: str, rows: Iterable[tuple[int, Sequence[str | None], str | None, str]]
+) -> tuple[list[Line], list[Line]]:
+    """The two columns; logs what is broken."""
+    columns: tuple[list[Line], list[Line]] = ([], [])
+    broken, first = 0, ""
+    for line, texts, problem, detail in rows:
+        if problem:
+            broken += 1
+            first = first or f"{name}:{line}: {detail or PROBLEM_RULES[problem]}"
+            texts = [BrokenLine(problem)] * 2
+        for column, text in zip(columns, texts, strict=True):
+            column.append(text or "")
+    if broken and broken == len(columns[0]):
+        raise ValueError(first)
+    if broken:
+        _logger.warning("%s; broken rows: %d of %d", first, broken, len(columns[0]))
+    return columns
