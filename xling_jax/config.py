@@ -334,7 +334,8 @@ def _take_vocab(config: dict[str, Any], model: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # said where the model is loaded
         copy = local_name(model)
         directory = find_model_directory(copy)
-        preprocessing = read_config(directory)["preprocessing"]
+        recorded = read_config(directory)
+        preprocessing = recorded["preprocessing"]
         given = preprocessing.get("tokenizer", "sentencepiece") == "sentencepiece"
         path = directory / "sentencepiece.model" if given else directory
         if copy != model:  # each machine has its own
@@ -344,3 +345,7 @@ def _take_vocab(config: dict[str, Any], model: str) -> None:
             "lowercase": bool(preprocessing.get("lowercase")),
             "moses": bool(preprocessing.get("moses")),
         }
+        if (vocab := config["vocab"]).get("extend"):
+            vocab["size"] = recorded["encoder"].get("vocab_size", vocab.get("size", 0))
+            new = tuple(code for code in config["languages"] if code not in recorded["languages"])
+            vocab["extend_languages"] = vocab.get("extend_languages") or new

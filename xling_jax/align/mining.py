@@ -216,6 +216,11 @@ def mine(
     """
     check_choice("margin", margin, MARGINS)  # before the search
     check_choice("retrieval", retrieval, RETRIEVALS)
+    if isinstance(precision, float):
+        raise ValueError(
+            f"precision={precision} must be how vectors are stored (int8, …); for an expected "
+            f"precision, pairs.take(slice(encoder.calibration.count_for(pairs, {precision})))"
+        )
     if precision is not None:
         source = _decoded(source, precision, ranges, "source")
         target = _decoded(target, precision, ranges, "target")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
-  xling report --run runs/t_laser --run runs/ct_laser --output report.html
+  xling report --run runs/t_laser runs/ct_laser --output report.html
   xling report --run runs/ct_laser --results results/ --output report.html \\
       --data pud.dev.tsv.gz --data sib200/ --languages en,de,fr,es,it
 """
@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--results", "results", "DIR", "outputs of xling evaluate, in the directory or below"),
         ("--data", "data", "FILE_OR_DIR", "retrieval data or labeled text to embed with each run"),
     ):
-        options = {"action": "append", "default": [], "metavar": metavar}
-        parser.add_argument(flag, dest=name, help=f"{text}; can be repeated", **options)
+        options = {"action": "extend", "nargs": "+", "default": [], "metavar": metavar}
+        parser.add_argument(flag, dest=name, help=f"{text}; one or more", **options)
     parser.add_argument(
         "--languages",
         type=words,

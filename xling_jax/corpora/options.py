@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.corpora.shards import pair_name
+from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.text.languages import check_known, check_languages, parse_pair
 from xling_jax.text.vocab import MODEL_TYPES, SPECIALS
@@ -28,6 +29,13 @@ class VocabOptions:
         moses: whether Moses normalizes punctuation and splits words first, as for T-LASER;
             see `text.vocab.normalizer`.
         character_coverage: share of the characters that get a piece, from 0.98 to 1.
+        extend: size of a vocabulary to train on the text; its pieces that `model` lacks are added
+            to those of `model`. 0 for none.
+        extend_languages: languages of the text to train it on; () for all. With
+            `train.model_init`, by default those that the model was not trained on.
+        max_unknown_share: of the pieces of a language, in a given vocabulary. A language in a
+            script that the vocabulary lacks has 40 to 60 %, one with some letters that it lacks 1
+            to 3 %, others hardly any.
     """
 
     size: int = 50_000
@@ -38,6 +46,9 @@ class VocabOptions:
     lowercase: bool = True
     moses: bool = False
     character_coverage: float = 0.9995
+    extend: int = 0
+    extend_languages: tuple[str, ...] = ()
+    max_unknown_share: float = 0.1
 
     def __post_init__(self):
         if not 1 <= self.size <= 10_000_000 or self.sample_sentences < 2:
@@ -50,6 +61,13 @@ class VocabOptions:
                 f"vocab.character_coverage={self.character_coverage} must be from 0.98 to 1"
             )
         check_choice("vocab.model_type", self.model_type, MODEL_TYPES)
+        check_number(self.extend, "vocab.extend", at_least=0, below=1e7)
+        check_number(self.max_unknown_share, "vocab.max_unknown_share", at_least=0, below=1.01)
+        if self.extend and not self.model:
+            raise ValueError(
+                f"vocab.extend={self.extend} adds pieces to a given vocabulary; name a model in "
+                "train.model_init"
+            )
 
 
 def check_validation(pairs: int, corpora: Sequence[str]) -> None:
@@ -145,6 +163,8 @@ class Preparation:
                 "or set data.validation_pairs to take some of its rows"
             )
         self.cleaning.check_languages(self.codes)
+        for code in self.vocab.extend_languages:
+            check_known(code, self.codes, "vocab.extend_languages")
         check_choice("layout", self.layout, SPECIALS)
 
     @property

@@ -197,11 +197,12 @@ class PairPlan:
             counts[name] = {"duplicate": left_out, "too_many_tokens": 0, "rows": 0}
             if num_held is not None:
                 counts[name]["validation"] = num_held
-        tokens = dict.fromkeys(self.pair.split("-"), 0)
+        sums = {name: dict.fromkeys(self.pair.split("-"), 0) for name in ("tokens", "unknown")}
         for shard in shards:
             found = shard.counts()
-            for language, number in found["tokens"].items():
-                tokens[language] += number
+            for name, by_language in sums.items():
+                for language, number in found.get(name, {}).items():
+                    by_language[language] += number
             for key in ("too_many_tokens", "rows"):
                 counts[shard.corpus][key] += found[key]
         num_rows = sum(found["rows"] for found in counts.values())
@@ -210,7 +211,7 @@ class PairPlan:
                 f"data.pairs: nothing is left of {self.pair} after cleaning; relax the cleaning "
                 "section, add a corpus that has the pair, or take it out of data.pairs"
             )
-        summary = {"rows": num_rows, "tokens": tokens, "corpora": counts, "names": self._names()}
+        summary = {"rows": num_rows, **sums, "corpora": counts, "names": self._names()}
         self.stage.finish(summary)
 
     def _names(self) -> list[str]:
@@ -246,6 +247,10 @@ class ShardWriter:
         """Writes a shard, then its counts, whose presence says that it is whole; returns these."""
         parts = [self._tokenize(rows) for rows in shard.rows]
         lengths = np.concatenate([lengths for _, lengths, _ in parts], axis=1)
+        unknown = [
+            int(sum(np.count_nonzero(flat[side] == self._vocab.unk_id) for flat, _, _ in parts))
+            for side in range(2)
+        ]
         offsets = np.zeros((2, lengths.shape[1] + 1), np.int64)
         np.cumsum(lengths, axis=1, out=offsets[:, 1:])
         languages = shard.pair.split("-")
@@ -259,6 +264,7 @@ class ShardWriter:
             "rows": lengths.shape[1],
             "too_many_tokens": sum(num_too_many for _, _, num_too_many in parts),
             "tokens": dict(zip(languages, lengths.sum(axis=1).tolist(), strict=True)),
+            "unknown": dict(zip(languages, unknown, strict=True)),
             "hashes": file_hashes(shard.path),
         }
         write_json(shard.path.with_suffix(".json"), counts)

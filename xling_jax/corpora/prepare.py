@@ -67,7 +67,7 @@ from xling_jax.corpora.stages import (
     vocab_facts,
     vocab_key,
 )
-from xling_jax.corpora.vocabulary import given_vocab, make_vocab, sample_rows
+from xling_jax.corpora.vocabulary import check_unknown, given_vocab, make_vocab, sample_rows
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.threads import num_cores
 from xling_jax.files.whole import (
@@ -141,6 +141,13 @@ def check_corpora(preparation: Preparation) -> None:
         raise OptionError("data.corpora must be a list of at least one; found ()")
 
 
+def _sides(languages: Sequence[str], drawn: tuple[str, SelectedRows]) -> list[str]:
+    """The texts of drawn rows of a pair that are in some languages."""
+    pair, rows = drawn
+    sides = [side for side, code in enumerate(pair.split("-")) if code in languages]
+    return [row[side] for row in rows.read() for side in sides]
+
+
 class _Run:
     """One run of the stages in one workdir."""
 
@@ -182,19 +189,21 @@ class _Run:
                 )
         # The vocabulary's sample and the shards need it; often neither is to be made.
         rows = RowChoice(preparation, list(texts.values()))
-        sample = functools.partial(self._sample, texts, rows)
+        sample, options = functools.partial(self._sample, texts, rows), preparation.vocab
         vocab = make_vocab(
             preparation,
             self._workdir,
             [text.key for text in texts.values()],
             given_vocab(preparation, self._local),
-            functools.partial(sample, preparation.vocab.sample_sentences),
+            functools.partial(sample, options.sample_sentences, options.extend_languages),
         )
         plans = self._plan(texts, rows, vocab)
         held = self._plan_validation(texts, validation, rows, vocab)
         limit = preparation.cleaning.max_tokens_per_sentence
         writer = ShardWriter(vocab, limit, preparation.prompt)
         write_pair_tokens([*plans, *held], functools.partial(engine.write_shards, writer))
+        if options.model:
+            check_unknown(options, [plan.summary() for plan in plans])
         axes_sample = functools.partial(sample, _AXES_SENTENCES)
         vectors = self._teach(plans, held, writer, axes_sample)
         return self._conclude(texts, validation, vocab, plans, held, vectors)
@@ -261,12 +270,18 @@ class _Run:
         return Stage(self._data / "text" / key, key, "text.json")
 
     def _sample(
-        self, texts: Mapping[str, PairText], rows: RowChoice, sentences: int
+        self,
+        texts: Mapping[str, PairText],
+        rows: RowChoice,
+        sentences: int,
+        languages: Sequence[str] = (),
     ) -> Iterator[str]:
-        """Yields both sides of rows drawn with the seed, about so many sentences."""
-        drawn = sample_rows(self._preparation, list(texts.values()), rows.training, sentences)
-        drawn = self._engine.read(SelectedRows.read, drawn)
-        drawn = (text for selected in drawn for row in selected for text in row)
+        """Yields the sides of rows drawn with the seed, about so many; of `languages`, if any."""
+        languages = languages or self._preparation.codes
+        named = self._preparation, list(texts.values()), rows.training
+        drawn = sample_rows(*named, sentences, languages)
+        drawn = self._engine.read(functools.partial(_sides, languages), drawn)
+        drawn = (text for chunk in drawn for text in chunk)
         return self._progress(drawn, "sample text for the vocabulary", unit="sentence")
 
     def _plan(

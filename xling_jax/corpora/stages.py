@@ -128,9 +128,15 @@ def vocab_facts(
     moses = {"moses": True} if vocab.moses else {}
     facts = {"layout": preparation.layout, "lowercase": vocab.lowercase, **moses}
     if given:
-        return facts | {"model": given.fingerprint}
+        facts |= {"model": given.fingerprint}
+        if not vocab.extend:
+            return facts
     options = dataclasses.asdict(vocab)
-    del options["moses"]
+    del options["moses"], options["max_unknown_share"]
+    if given:
+        del options["model"], options["size"], options["model_type"]
+    else:
+        del options["extend"], options["extend_languages"]
     facts |= {"settings": options, "text": list(text_keys), "seed": preparation.seed}
     return facts | _which_rows(preparation)
 

@@ -8,17 +8,18 @@ DIR/vocab/vocab.json            what it was made from
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xling_jax.corpora.options import Preparation
+from xling_jax.corpora.options import Preparation, VocabOptions
 from xling_jax.corpora.pair_text import PairText, SelectedRows
 from xling_jax.corpora.stages import Stage, vocab_facts, vocab_key
 from xling_jax.files.whole import read_json
-from xling_jax.text.vocab import Vocab, check_layout, train_vocab
+from xling_jax.text.vocab import Vocab, check_layout, extended, train_vocab
 from xling_jax.text.vocabularies import (
     Vocabulary,
     read_model_vocab,
@@ -29,6 +30,9 @@ from xling_jax.text.vocabularies import (
 
 # Of a vocabulary that is not a SentencePiece model: one of its files is a `vocab.json`.
 _OTHER_VOCAB = "tokenizer"
+
+# Share of unknown pieces above which a vocabulary lacks letters of a language.
+_MANY_UNKNOWN = 0.005
 
 # pair -> the rows of each corpus that are trained on, [rows] bool.
 RowsOf = Callable[[str], Sequence[np.ndarray]]
@@ -106,6 +110,8 @@ def make_vocab(
         _logger.warning("%s: made with other options, or damaged; replaced", stage.directory)
         path.unlink()
     vocab = given or _train(preparation, sentences())
+    if options.extend:
+        vocab = _extend(given, preparation, sentences())
 
     def save(directory: Path) -> Mapping[str, Any]:
         made = {"fingerprint": vocab.fingerprint, "size": vocab.size, **facts}
@@ -117,6 +123,20 @@ def make_vocab(
         return made | {"preprocessing": record(vocab)}
 
     stage.make(save)
+    return vocab
+
+
+def _extend(given: Vocabulary, preparation: Preparation, sentences: Iterable[str]) -> Vocab:
+    options = preparation.vocab
+    languages = ", ".join(options.extend_languages or preparation.codes)
+    vocab = extended(
+        given,
+        sentences,
+        size=options.extend,
+        character_coverage=options.character_coverage,
+        seed=preparation.seed,
+    )
+    _logger.info("%d pieces of %s added to %d", vocab.size - given.size, languages, given.size)
     return vocab
 
 
@@ -137,15 +157,46 @@ def _train(preparation: Preparation, sentences: Iterable[str]) -> Vocab:
     )
 
 
+def check_unknown(options: VocabOptions, pairs: Iterable[Mapping[str, Any]]) -> None:
+    """Raises ValueError if a given vocabulary knows too little of a language.
+
+    Args:
+        options: of the vocabulary.
+        pairs: the counts of each pair: `tokens` and `unknown`, by language.
+    """
+    tokens: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    for pair in pairs:
+        tokens.update(pair["tokens"])
+        unknown.update(pair.get("unknown", {}))
+    shares = {code: count / tokens[code] for code, count in unknown.most_common() if count}
+    told = lambda least: ", ".join(f"{c} {s:.1%}" for c, s in shares.items() if s > least)
+    if too_many := told(options.max_unknown_share):
+        raise ValueError(
+            f"vocab.model: {options.model} does not know the text: of its pieces are unknown "
+            f"{too_many} (vocab.max_unknown_share={options.max_unknown_share}); add pieces with "
+            "--config.vocab.extend=8000, or take the language out"
+        )
+    if some := told(_MANY_UNKNOWN):
+        _logger.warning("%s: of the pieces are unknown %s; see vocab.extend", options.model, some)
+
+
 def sample_rows(
-    preparation: Preparation, texts: Sequence[PairText], rows_of: RowsOf, sentences: int
-) -> Iterator[SelectedRows]:
+    preparation: Preparation,
+    texts: Sequence[PairText],
+    rows_of: RowsOf,
+    sentences: int,
+    languages: Sequence[str],
+) -> Iterator[tuple[str, SelectedRows]]:
     """Draws rows with the seed from all rows to train on, about so many sentences on both sides.
+
+    Yields them with their pair; only pairs that have one of `languages`.
 
     A sentence that occurs in several pairs may be drawn several times, as for the published
     vocabularies, which were trained on the concatenation of all pair files.
     """
-    totals = {pair: sum(int(mask.sum()) for mask in rows_of(pair)) for pair in preparation.pairs}
+    pairs = [pair for pair in preparation.pairs if {*pair.split("-")} & {*languages}]
+    totals = {pair: sum(int(mask.sum()) for mask in rows_of(pair)) for pair in pairs}
     for pair in totals:
         drawn, start = draw_rows(preparation, totals, sentences, pair), 0
         for text, mask in zip(texts, rows_of(pair), strict=True):
@@ -154,7 +205,7 @@ def sample_rows(
             chosen[mask], start = drawn[start:end], end
             for chunk in text.chunks(pair):
                 if chosen[chunk.rows].any():
-                    yield chunk.select(chosen)
+                    yield pair, chunk.select(chosen)
 
 
 def draw_rows(

@@ -36,8 +36,12 @@ def leave(status: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def noting_signals(*, pass_on: bool) -> Iterator[Callable[[], int]]:
+def noting_signals(
+    *, pass_on: bool, has_begun: Callable[[], bool] = lambda: True
+) -> Iterator[Callable[[], int]]:
     """SIGTERM and Ctrl-C only ask to stop during a block; a second Ctrl-C leaves at once.
+
+    So does the first one until the work `has_begun`, when there is nothing to save.
 
     A thread takes the signals, because Python's handlers wait for the end of a compilation.
     `pass_on` sends this process a SIGTERM for the first Ctrl-C, and leaves SIGTERM to JAX, which
@@ -55,9 +59,10 @@ def noting_signals(*, pass_on: bool) -> Iterator[Callable[[], int]]:
         while number := reader.recv(1):  # empty once the writer is closed
             if number[0] not in noted:
                 continue
-            if received and number[0] == signal.SIGINT:
+            idle = not (has_begun() or pass_on)
+            if idle or (received and number[0] == signal.SIGINT):
                 print("exited immediately; run the same command to resume", file=sys.stderr)
-                leave(128 + signal.SIGINT)
+                leave(128 + number[0])
             received.append(number[0])
             if number[0] == signal.SIGINT:
                 _logger.info("interrupted: saving after this step; Ctrl-C again exits immediately")

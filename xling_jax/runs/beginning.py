@@ -16,6 +16,7 @@ from xling_jax.text.languages import parse_pair
 from xling_jax.train.options import COOCCURRENCE
 
 if TYPE_CHECKING:
+    from xling_jax.encode.model_directory import ModelSpec
     from xling_jax.text.vocabularies import Vocabulary
     from xling_jax.train.experiment import Experiment
 
@@ -59,7 +60,7 @@ class Beginning:
             from xling_jax.encode.model_directory import load_model
 
             model = load_model(self.model_directory)
-            if model.vocab.fingerprint != vocab.fingerprint:
+            if model.vocab.fingerprint != vocab.fingerprint and not self._extends(model, vocab):
                 raise ValueError(
                     f"train.model_init: {self.model_directory} has another vocabulary; give it to "
                     "--config.vocab.model and prepare with it"
@@ -92,13 +93,25 @@ class Beginning:
         if model:
             import jax
 
-            from xling_jax.train.warm_start import put_encoder
+            from xling_jax.train.warm_start import add_rows, put_encoder
 
-            params, taken = put_encoder(params, model.params, vocab.size)
+            trained = model.params
+            if vocab.size > model.vocab.size:
+                trained = add_rows(trained, model.vocab, vocab, self._pair_tokens(vocab, data))
+            params, taken = put_encoder(params, trained, vocab.size)
             count = len(jax.tree.leaves(params["encoder"]))
             line = "%d of the encoder's %d arrays are those of %s"
             _logger.info(line, taken, count, self.model_directory)
         return params
+
+    def _extends(self, model: ModelSpec, vocab: Vocabulary) -> bool:
+        """Returns whether the vocabulary is that of the model and, behind it, other pieces."""
+        size = model.vocab.size
+        return (
+            self.experiment.preparation.vocab.extend > 0
+            and self.experiment.preparation.vocab.size == size < vocab.size
+            and vocab.pieces()[:size] == model.vocab.pieces()
+        )
 
     def _pair_tokens(self, vocab: Vocabulary, data: Path) -> list[PairTokens]:
         """The token shards of each pair of languages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -147,7 +148,14 @@ def _train(
     started = time.time()
     # JAX notifies several processes of a SIGTERM to one of them, for `reached_preemption`.
     several = jax.distributed.is_initialized()
-    with noting_signals(pass_on=several) as signal_received, Progress("train") as progress:
+    updated = threading.Event()
+
+    def on_step(step: int, total: int, compiling_s: float) -> None:
+        updated.set()
+        progress(step, total, compiling_s)
+
+    noting = noting_signals(pass_on=several, has_begun=updated.is_set)
+    with noting as signal_received, Progress("train") as progress:
         result = train(
             experiment,
             str(run.path),
@@ -156,7 +164,7 @@ def _train(
             goal_of=functools.partial(goal_of, experiment.evaluation),
             begin_with=functools.partial(beginning, vocab, prepared.directory),
             should_stop=lambda: bool(signal_received()),
-            on_step=progress,
+            on_step=on_step,
             checkpoint_directory=run.checkpoints,
             publish=run.publish,
             callbacks=callbacks,

@@ -24,7 +24,7 @@ _LEAST = 0.2
 _FREQUENCY = 1e-3
 # Length of the vector of a rare token.
 _LENGTH = 1.0
-_ROWS_AT_A_TIME = 100_000
+ROWS_AT_A_TIME = 100_000
 
 
 def cooccurrence_vectors(
@@ -43,8 +43,8 @@ def cooccurrence_vectors(
     shape = (vocab_size, vocab_size)
     parts, counts = [], np.zeros(vocab_size, np.int64)
     for other, pivot in rows:
-        for begin in range(0, len(other[1]) - 1, _ROWS_AT_A_TIME):
-            bags = [_bags(side, begin, vocab_size, counts) for side in (other, pivot)]
+        for begin in range(0, len(other[1]) - 1, ROWS_AT_A_TIME):
+            bags = [bags_of(side, begin, vocab_size, counts) for side in (other, pivot)]
             sizes = np.maximum(np.diff(bags[1].indptr), 1)
             contexts = (diags_array(1 / np.sqrt(sizes, dtype=np.float32)) @ bags[1]).tocsr()
             parts.append(vstack(bags, "csr").T.tocsr() @ vstack([contexts, contexts], "csr"))
@@ -68,10 +68,10 @@ def cooccurrence_vectors(
     return vectors.astype(np.float32)
 
 
-def _bags(side: Rows, begin: int, vocab_size: int, counts: np.ndarray) -> csr_array:
+def bags_of(side: Rows, begin: int, vocab_size: int, counts: np.ndarray) -> csr_array:
     """Which tokens some rows have, [rows, vocab_size] of 0 and 1; adds to the counts of tokens."""
     tokens, offsets = side
-    ends = np.asarray(offsets[begin : begin + _ROWS_AT_A_TIME + 1])
+    ends = np.asarray(offsets[begin : begin + ROWS_AT_A_TIME + 1])
     columns = np.asarray(tokens[ends[0] : ends[-1]], np.int32)
     counts += np.bincount(columns, minlength=vocab_size)
     bags = csr_array(

@@ -245,6 +245,61 @@ def train_vocab(
     return vocab
 
 
+def extended(
+    vocab: Vocabulary,
+    sentences: Iterable[str],
+    *,
+    size: int,
+    character_coverage: float = 0.9995,
+    seed: int = 0,
+) -> Vocab:
+    """A vocabulary with the pieces that it lacks of one of `size`, trained on sentences.
+
+    Ids below `vocab.size` keep their pieces and scores. The scores of unigram pieces are log
+    probabilities, of the new ones on another text: they are shifted by the median difference of the
+    pieces that both have. New merges of BPE come after the old ones.
+
+    ValueError for a vocabulary that is not a SentencePiece model, or as `train_vocab`.
+    """
+    if not isinstance(vocab, Vocab):
+        raise ValueError(
+            f"vocab.extend={size} needs a SentencePiece model; the vocabulary of the model is "
+            f"{type(vocab).__name__}; set it to 0, or begin with a model that xling train made"
+        )
+    model = _parsed(vocab.model_bytes)
+    kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
+    arguments = {"model_type": kind, "character_coverage": character_coverage, "seed": seed}
+    text = {"lowercase": vocab.lowercase, "moses": vocab.moses}
+    try:
+        trained = train_vocab(sentences, size=size, layout="dual", **arguments, **text)
+    except ValueError as error:
+        raise ValueError(str(error).replace("vocab.size", "vocab.extend")) from error
+    known = {piece.piece: piece.score for piece in model.pieces}
+    found = [piece for piece in _parsed(trained.model_bytes).pieces if piece.type == piece.NORMAL]
+    shared = [known[piece.piece] - piece.score for piece in found if piece.piece in known]
+    shift = min(known.values()) - 1 if kind == "bpe" else float(np.median(shared or [0.0]))
+    for piece in found:
+        if piece.piece not in known:
+            model.pieces.add(piece=piece.piece, score=piece.score + shift)
+    model.trainer_spec.vocab_size = len(model.pieces)
+    return Vocab(model.SerializeToString(), **text)
+
+
+def split_pieces(vocab: Vocab, pieces: Sequence[str]) -> list[list[int]]:
+    """Splits pieces of other vocabularies, which may lie inside a word, into ids of this one."""
+    model = _parsed(vocab.model_bytes)
+    model.normalizer_spec.add_dummy_prefix = False
+    model.normalizer_spec.remove_extra_whitespaces = False
+    processor = load_sentencepiece(model.SerializeToString(), SENTENCEPIECE_FILE)
+    return processor.encode([piece.replace("\u2581", " ") for piece in pieces], out_type=int)
+
+
+def _parsed(model: bytes) -> Any:
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(model)
+
+
 def check_layout(vocab: Vocab, layout: str, where: str) -> None:
     """Raises ValueError unless a vocabulary has a layout's special tokens at their ids."""
     check_choice("layout", layout, SPECIALS)

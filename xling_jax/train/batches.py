@@ -18,6 +18,7 @@ from xling_jax.options import check_number
 from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.languages import parse_pair
 from xling_jax.train.batching import (
+    MOST_BUCKETS,
     BatchPlan,
     Bucket,
     LengthCounts,
@@ -151,7 +152,8 @@ class TranslationBatches:
     Token shards are in `directory`, `W/data`; their ids must be below `vocab_size`, if it is given.
     The ids `prefix` and `suffix` are put around every sentence (`<s>` and `</s>` for T-LASER); a
     language's id is its position in `languages`. This process reads its slice of each batch's rows,
-    and of `teachers` (`source_teacher`, `target_teacher`) vectors of size `width`. ValueError if
+    and of `teachers` (`source_teacher`, `target_teacher`) vectors of size `width`. At most
+    `most_buckets` lengths are chosen, if the data options name none. ValueError if
     `process_count` does not divide every batch size, or vectors are missing.
     """
 
@@ -170,6 +172,7 @@ class TranslationBatches:
         process_count: int = 1,
         teachers: Collection[str] = (),
         width: int = 0,
+        most_buckets: int = MOST_BUCKETS,
     ):
         self.directions = data.directions()
         self._language_id = {language: number for number, language in enumerate(languages)}
@@ -198,7 +201,9 @@ class TranslationBatches:
                 counts[str(d)] = LengthCounts(np.bincount(longer[fits]), sides[:, fits].sum() / 2)
         chosen = data.bucket_lengths
         if counts and not chosen:
-            chosen = choose_bucket_lengths(counts, data.buckets, data.sampling_exponent)
+            chosen = choose_bucket_lengths(
+                counts, data.buckets, data.sampling_exponent, most_buckets
+            )
         buckets = data.buckets(chosen)
         if odd := [b.batch_size for b in buckets if b.batch_size % process_count]:
             raise ValueError(

@@ -17,6 +17,8 @@ _PAIR_STREAM, _ROW_STREAM, _ORDER_STREAM = 0, 1, 2
 _MOST_TOKENS = 1 << 28  # of a micro-batch; memory ends long before
 # The share of real tokens that a chosen list of bucket lengths reaches, with at most so many.
 EFFICIENCY, MOST_BUCKETS = 0.85, 32
+# Updates for each chosen length, or its programs take longer to compile than they save.
+UPDATES_PER_LENGTH = 50
 
 
 class Bucket(NamedTuple):
@@ -93,13 +95,14 @@ def choose_bucket_lengths(
     counts: Mapping[str, LengthCounts],
     buckets_of: Callable[[Sequence[int]], Sequence[Bucket]],
     sampling_exponent: float,
+    most: int = MOST_BUCKETS,
 ) -> tuple[int, ...]:
     """The fewest bucket lengths with which 85 % of the tokens of the batches are real.
 
     Every length costs a compilation, or two with accumulation. For each number of lengths, those
     with the least padding are found by dynamic programming over the lengths that occur. Since the
     sides of a pair differ in length, some text cannot reach 85 %; then 99 % of what 32 lengths
-    reach is enough.
+    reach is enough, and so are `most` lengths, in a run of few updates.
 
     Returns ascending lengths, a function of the arguments; the last is that of the longest row.
     """
@@ -112,7 +115,7 @@ def choose_bucket_lengths(
     weights = np.zeros(width)
     for share, pair, rows in zip(shares, counts, by_length.values()):
         weights[: len(rows)] += share * rows / counts[pair].tokens
-    lists = _least_padding(weights, MOST_BUCKETS)
+    lists = _least_padding(weights, most)
     reached = [padding_efficiency(counts, buckets_of(part), sampling_exponent) for part in lists]
     enough = min(EFFICIENCY, 0.99 * max(reached))
     return next(part for part, efficiency in zip(lists, reached) if efficiency >= enough)

@@ -89,9 +89,9 @@ def _conventions(experiment: Experiment) -> str:
     if families[1] == "tlaser":
         notes.append("unused cross-attention projections")
     size = experiment.preparation.vocab.size
-    return ", ".join(
-        [*notes, f"vocabulary {size:,} not padded to {padded_vocab_size(size, 128):,}"]
-    )
+    if (padded := padded_vocab_size(size, 128)) > size:
+        notes.append(f"vocabulary {size:,} not padded to {padded:,}")
+    return ", ".join(notes)
 
 
 def describe(experiment: Experiment) -> str:
@@ -109,10 +109,10 @@ def describe(experiment: Experiment) -> str:
     buckets, directions = data.buckets(_shown_lengths(data)), data.directions()
 
     lines = [json.dumps(experiment.config, indent=2, ensure_ascii=False), ""]
-    count = count_parameters(shapes.params)
+    count, notes = count_parameters(shapes.params), _conventions(experiment)
     lines += [
         f"parameters        {count:,} (encoder {count_parameters(shapes.params['encoder']):,})",
-        f"  as published    {published_count(experiment):,} ({_conventions(experiment)})",
+        f"  as published    {published_count(experiment):,}" + (notes and f" ({notes})"),
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(str(direction) for direction in directions)}",
@@ -164,16 +164,17 @@ def _flops(training: Training, buckets: tuple[Bucket, ...], both: bool) -> list[
             f"{EFFICIENCY:.0%} of the tokens are real,",
             f"up to {data.longest_bucket} tokens. Some possible ones:",
         ]
-    lines += ["bucket length   rows   tokens a side   TFLOP per micro-batch"]
-    flops_of, counts = flops.FlopsByShape(training.objective, training.shapes.params), []
-    for bucket in buckets:
-        count = flops_of(training.objective.abstract_batch(bucket, both))
-        counts.append(count * data.accumulation_steps / 1e12)
+    flops_of = flops.FlopsByShape(training.objective, training.shapes.params)
+    counts = [flops_of(training.objective.abstract_batch(bucket, both)) for bucket in buckets]
+    unit, size = ("TFLOP", 1e12) if max(counts) >= 1e11 else ("GFLOP", 1e9)
+    lines += [f"bucket length   rows   tokens a side   {unit} per micro-batch"]
+    for bucket, count in zip(buckets, counts):
         tokens = bucket.length * bucket.batch_size
         lines.append(
-            f"{bucket.length:13,} {bucket.batch_size:6,} {tokens:15,} {count / 1e12:23.3f}"
+            f"{bucket.length:13,} {bucket.batch_size:6,} {tokens:15,} {count / size:23.3f}"
         )
-    return [*lines, "", f"FLOPs per update  {min(counts):,.3f} to {max(counts):,.3f} TFLOP"]
+    least, most = (n(counts) * data.accumulation_steps / size for n in (min, max))
+    return [*lines, "", f"FLOPs per update  {least:,.3f} to {most:,.3f} {unit}"]
 
 
 def _programs(data: DataOptions) -> str:

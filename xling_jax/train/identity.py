@@ -52,13 +52,16 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
         version = saved.get("version", "an earlier version")
         return f"xling_jax {version} wrote it; this is {__version__}: {error}"
     now = dict(current["config"])
+    extended = before["train"]["extend_to"]
+    now["train"] = now["train"] | {"extend_to": tuple(now["train"]["extend_to"])[: len(extended)]}
     for name in ("vocab_fingerprint", "data_fingerprint"):
         before[name], now[name] = saved[name], current[name]
     found = first_difference(*json.loads(json.dumps([before, now])))
     if found and found.startswith("config.schedule."):
         found += (
-            " (its durations may follow from train.total_steps; those in epochs and examples "
-            "were counted differently up to 0.3: give them in steps)"
+            " (its durations may follow from train.total_steps: to continue a finished run, leave "
+            "that as it was and set train.extend_to; those in epochs and examples were counted "
+            "differently up to 0.3: give them in steps)"
         )
     return found
 
@@ -99,12 +102,16 @@ def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
             affecting[name] = section(table[family], config[name], name, family=family)
     if "head" in config:
         affecting["head"] = section(TokenDistributionHead, config["head"], "head")
-    frozen = sorted(config.get("train", {}).get("frozen", ()))
+    given = config.get("train", {})
+    train = {"frozen": sorted(given.get("frozen", ()))}
+    train["extend_to"] = tuple(given.get("extend_to", ()))
+    if config.get("vocab", {}).get("extend"):
+        train["new_rows_only"] = given.get("new_rows_only", True)
     return affecting | {
         "data": section(DataOptions, config["data"], "data"),
         "optimizer": _OPTIMIZER | dict(config["optimizer"]),
         "schedule": dict(config["schedule"]),
-        "train": {"frozen": frozen},
+        "train": train,
     }
 
 

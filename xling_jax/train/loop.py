@@ -1,6 +1,7 @@
 """The training loop of all families: step, log, evaluate, save; stop at any time and resume."""
 
 import dataclasses
+import functools
 import json
 import logging
 import time
@@ -20,13 +21,14 @@ from xling_jax.files.whole import read_json, write_json
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions, TranslationBatches, plan_summary, read_batches
+from xling_jax.train.batching import MOST_BUCKETS, UPDATES_PER_LENGTH
 from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints, first_of_all_processes
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter, read_metrics
-from xling_jax.train.programs import Programs, needed_programs
+from xling_jax.train.programs import CompilationStopped, Programs, needed_programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
@@ -149,9 +151,11 @@ def train(
     )
     steps, latest = training.steps(mesh), checkpoints.latest_step()
     accumulation = experiment.data.accumulation_steps
-    needed = needed_programs(batches, accumulation, latest or 0, options.total_steps)
+    needed = needed_programs(batches, accumulation, latest or 0, options.last_step)
     # They compile while the rest is made ready.
-    with checkpoints, Programs(steps, objective, targets, needed) as programs:
+    # Several processes must agree on the step at which they stop.
+    stop = should_stop if jax.process_count() == 1 else lambda: False
+    with checkpoints, Programs(steps, objective, targets, needed, stop) as programs:
         if latest is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
             state, start, progress = jax.jit(training.init, out_shardings=shardings)(), 0, {}
@@ -164,9 +168,9 @@ def train(
         parameters = counted(count_parameters(shapes.params), "parameter")
         _logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
         _logger.info("batches: %s", plan_summary(batches))
-        epochs, pairs = options.total_steps / epoch.steps, counted(epoch.examples, "pair")
+        epochs, pairs = options.last_step / epoch.steps, counted(epoch.examples, "pair")
         # A row counts once for each direction that is trained.
-        _logger.info("%s: %.3g epochs of %s", counted(options.total_steps, "step"), epochs, pairs)
+        _logger.info("%s: %.3g epochs of %s", counted(options.last_step, "step"), epochs, pairs)
         if not evaluators and not validation:
             _logger.info(
                 "no evaluation during training; add data sets under config.evaluation, or set "
@@ -174,7 +178,7 @@ def train(
             )
 
         # 3. The loop.
-        due, over = bool(progress.get("evaluation_due")), start >= options.total_steps
+        due, over = bool(progress.get("evaluation_due")), start >= options.last_step
         if over and not progress.get("evaluated", True):  # when it was saved, the run was longer
             due = True
         run = _Run(
@@ -219,7 +223,7 @@ def train(
             callback.on_end(step, dict(run.dev))
 
         # 4. The encoder to export.
-        total, reason = options.total_steps, run.stopping.reason
+        total, reason = options.last_step, run.stopping.reason
         finished = bool(reason) or (step >= total and not run.evaluation_due)
         exported, params, dev = step, state.params, run.dev
         choose = finished and options.export == "best"
@@ -273,8 +277,15 @@ def _goal(training: Training, which: str, goal_of: GoalOf) -> str:
 def open_batches(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
     """The batches of a run: the rows of this process."""
     check_batch_multiple(experiment.data.batch_multiple)
-    directory = Path(corpus.directory)
-    return _open(experiment, corpus, directory, experiment.data, experiment.seed)
+    open_with = functools.partial(
+        _open, experiment, corpus, Path(corpus.directory), experiment.data, experiment.seed
+    )
+    batches = open_with()
+    epoch = batches.epoch(experiment.data.accumulation_steps)
+    most = max(1, experiment.train_options(epoch).total_steps // UPDATES_PER_LENGTH)
+    if experiment.data.bucket_lengths or len(batches.plan.buckets) <= most:
+        return batches
+    return open_with(most_buckets=most)
 
 
 def open_validation(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
@@ -290,7 +301,12 @@ def open_validation(experiment: Experiment, corpus: Corpus) -> TranslationBatche
 
 
 def _open(
-    experiment: Experiment, corpus: Corpus, directory: Path, data: DataOptions, seed: int
+    experiment: Experiment,
+    corpus: Corpus,
+    directory: Path,
+    data: DataOptions,
+    seed: int,
+    most_buckets: int = MOST_BUCKETS,
 ) -> TranslationBatches:
     prefix, suffix = experiment.model.encoder.specials
     special_ids = corpus.vocab.special_ids
@@ -307,6 +323,7 @@ def _open(
         process_count=jax.process_count(),
         teachers=experiment.reads & {*TEACHERS},
         width=experiment.model.encoder.dim,
+        most_buckets=most_buckets,
     )
 
 
@@ -347,9 +364,11 @@ class _Run:
     ) -> tuple[TrainState, int]:
         """Runs updates start + 1 .. total; returns the state and the number of updates done."""
         options, data, hooks = self.training.options, self.training.experiment.data, self.hooks
-        total, accumulation, kept = options.total_steps, data.accumulation_steps, options.kept_steps
+        total, accumulation, kept = options.last_step, data.accumulation_steps, options.kept_steps
         dtype = compute_dtype(self.training.experiment.compute_dtype).name
-        peak = flops.peak_flops(jax.local_devices()[0], dtype)
+        device = jax.local_devices()[0]
+        # Of a CPU it is what a matrix product reaches beside all else that runs: no yardstick.
+        peak = flops.peak_flops(device, dtype) if device.platform != "cpu" else 0.0
         objective, shapes = self.training.objective.without_remat(), self.training.shapes
         flops_of = flops.FlopsByShape(objective, shapes.params)
         interval = Interval(lambda step: f"pair {self._pairs(step)}", interval_progress)
@@ -366,10 +385,17 @@ class _Run:
         if self.stopping.reason:
             _logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
             return state, start
+        evaluated = False
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             compiled_s = self.programs.seconds
-            state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
+            try:
+                state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
+            except CompilationStopped:
+                interval.drain()
+                with interval.pause():
+                    self._save(state, step - 1, evaluated, interval.progress())
+                return state, step - 1
             if step == start + 1:
                 jax.block_until_ready(sums)
                 elapsed_s = time.monotonic() - begun_s
@@ -462,6 +488,7 @@ class _Run:
         shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
         if "train/loss_scale" in values:
             shown += ("loss_scale", "skipped_updates")
+        shown = [name for name in shown if f"train/{name}" in values]
         line = " ".join(f"{name}={values[f'train/{name}']:.4g}" for name in shown)
         _logger.info("step %d %s", step, line)
 

@@ -124,8 +124,8 @@ class Interval:
         """Means of the interval, speed and model FLOPs utilization, as `train/NAME`.
 
         MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak),
-        with the peak of one device in FLOP/s. In float16 there are also the latest loss scale and
-        the number of skipped updates.
+        with the peak of one device in FLOP/s; none if that is 0, unknown. In float16 there are also
+        the latest loss scale and the number of skipped updates.
         """
         seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
         values = means(self._sums)
@@ -137,7 +137,8 @@ class Interval:
         for name, total in self._totals().items():
             values[f"{name}_per_second"] = (total - self._before[name]) / seconds
         values["padding_efficiency"] = self._sums["tokens"] / self._padded_tokens
-        values["mfu"] = self._flops / (seconds * num_devices * peak)
+        if peak:
+            values["mfu"] = self._flops / (seconds * num_devices * peak)
         return {f"train/{name}": value for name, value in values.items()}
 
 

@@ -1,5 +1,7 @@
 """Optimizers and schedules: those of optax by name, PyTorch's amsgrad, and two schedules."""
 
+import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -7,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from xling_jax import options
@@ -59,6 +62,9 @@ def warmup_drop_schedule(
 
     return schedule
 
+
+# Names of the parameters that have a row for each token.
+TOKEN_TABLES = ("embedding", "token_weight")
 
 _DECAY_RATES = ("b1", "b2", "b3", "decay", "momentum")
 _OWN_SCHEDULES = {f.__name__: f for f in (warmup_drop_schedule, warmup_inverse_sqrt_schedule)}
@@ -194,28 +200,69 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformationExtraArg
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-def frozen(
-    optimizer: optax.GradientTransformation, names: Collection[str]
-) -> optax.GradientTransformationExtraArgs:
-    """The optimizer, with the same state, that never changes parameters with these names.
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    """Which parameters training never changes.
 
-    They are those of parameters, or of modules with all that is in them, wherever they are, or
-    parts of paths, such as `encoder/blocks_0`. A gradient of zero, as of `with_constants`, does not
-    suffice: weight decay changes them as well.
+    Attributes:
+        names: those of parameters, or of modules with all that is in them, wherever they are, or
+            parts of paths, such as `encoder/blocks_0`.
+        first_row: all of the encoder but the rows of token tables from this one on; None for no
+            more than the names.
     """
+
+    names: Collection[str] = ()
+    first_row: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.names) or self.first_row is not None
+
+    def changes(self, path: Sequence[Any], leaf: Any) -> bool | np.ndarray:
+        """Whether a parameter changes, or which of its rows, [rows, 1 ..] bool."""
+        if is_named(path, self.names):
+            return False
+        if self.first_row is None or path[0].key != "encoder":
+            return True
+        if path[-1].key not in TOKEN_TABLES or self.first_row >= len(leaf):
+            return False
+        return np.expand_dims(np.arange(len(leaf)) >= self.first_row, (*range(1, leaf.ndim),))
+
+    def choose(self, path: Sequence[Any], changing: jax.Array, fixed: jax.Array) -> jax.Array:
+        """The elements of the first array that change, and the others of the second."""
+        changes = self.changes(path, changing)
+        if isinstance(changes, bool):
+            return changing if changes else fixed
+        return jnp.where(changes, changing, fixed)
+
+
+NOTHING_FROZEN = Frozen()
+
+
+def frozen(
+    optimizer: optax.GradientTransformation, kept: Frozen
+) -> optax.GradientTransformationExtraArgs:
+    """The optimizer that never changes some parameters.
+
+    A gradient of zero, as of `with_constants`, does not suffice: weight decay changes them as well.
+    With `first_row`, what does not change has no state either.
+    """
+    if kept.first_row is not None:
+        label = lambda path, leaf: "kept" if kept.changes(path, leaf) is False else "trained"
+        labels = functools.partial(jax.tree_util.tree_map_with_path, label)
+        optimizer = optax.partition({"trained": optimizer, "kept": optax.set_to_zero()}, labels)
     optimizer = optax.with_extra_args_support(optimizer)
 
     def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, params, **more)
-        keep = lambda path, leaf: jnp.zeros_like(leaf) if is_named(path, names) else leaf
+        keep = lambda path, leaf: kept.choose(path, leaf, jnp.zeros_like(leaf))
         return jax.tree_util.tree_map_with_path(keep, updates), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
-def with_constants(params: Any, names: Collection[str]) -> Any:
+def with_constants(params: Any, kept: Frozen) -> Any:
     """The parameters; those that `frozen` keeps have no gradient, and it is not computed."""
-    fix = lambda path, leaf: jax.lax.stop_gradient(leaf) if is_named(path, names) else leaf
+    fix = lambda path, leaf: kept.choose(path, leaf, jax.lax.stop_gradient(leaf))
     return jax.tree_util.tree_map_with_path(fix, params)
 
 

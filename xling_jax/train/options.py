@@ -7,6 +7,7 @@ corpora have, an example is a pair of sentences, percent are of the whole run.
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ class TrainOptions:
 
     Attributes:
         total_steps: updates of the run.
+        extend_to: the step to which a finished run goes on, or of each of its extensions, for which
+            the schedule begins anew. `total_steps` stays as it was.
         log_every_steps: updates between lines of metrics.
         writers: where metrics go besides `metrics.jsonl`: `tensorboard`, `wandb`, `mlflow`; see
             `train.writers`.
@@ -57,6 +60,8 @@ class TrainOptions:
         frozen: parameters that stay as they are: names on their paths, such as `embedding`, the
             token table, or `blocks_0`, a layer of encoder and decoder; or parts of paths, such as
             `encoder/blocks_0`.
+        new_rows_only: with `vocab.extend`, leave the encoder of `model_init` as it is but for the
+            rows of the new pieces, so that what it knows keeps its vectors.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
             (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
 
@@ -66,6 +71,7 @@ class TrainOptions:
     """
 
     total_steps: int = 0
+    extend_to: tuple[int, ...] = ()
     log_every_steps: int = 50
     writers: tuple[str, ...] = ("tensorboard",)
     evaluate_every_steps: int = 1000
@@ -86,6 +92,7 @@ class TrainOptions:
     max_length_tokens: int = 0
     model_init: str = ""
     frozen: tuple[str, ...] = ()
+    new_rows_only: bool = True
     word_vectors: str = ""
 
     def __post_init__(self):
@@ -99,6 +106,11 @@ class TrainOptions:
                 "the limit of the encoder"
             )
         check_number(self.keep_best, "train.keep_best", 0)
+        if any(a >= b for a, b in itertools.pairwise(self.stages)):
+            raise ValueError(
+                f"train.extend_to={self.extend_to} must be after train.total_steps="
+                f"{self.total_steps} and ascending"
+            )
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not self.best_metric:
             raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")
@@ -143,9 +155,19 @@ class TrainOptions:
             )
 
     @property
+    def stages(self) -> tuple[int, ...]:
+        """The steps at which the run and its extensions end."""
+        return (self.total_steps, *self.extend_to)
+
+    @property
+    def last_step(self) -> int:
+        """The updates of the run, extensions included."""
+        return self.stages[-1]
+
+    @property
     def kept_steps(self) -> frozenset[int]:
         """The steps whose checkpoints are kept for good."""
-        every, total = self.keep_every_steps, self.total_steps
+        every, total = self.keep_every_steps, self.last_step
         if not every:
             return frozenset()
         # Durations in epochs come rounded: 10 epochs may be 10 times an epoch and a few steps.

@@ -8,7 +8,7 @@ import concurrent.futures
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +26,8 @@ _logger = logging.getLogger(__name__)
 
 # Micro-batches among which to look for the shapes of a run; one that comes later is compiled then.
 _LOOK_AHEAD = 4096
+# Between looks whether the run is to stop, in seconds.
+_POLL_S = 0.2
 
 
 class Program(NamedTuple):
@@ -62,15 +64,25 @@ def needed_programs(
     return list(needed)
 
 
+class CompilationStopped(Exception):
+    """The run is to stop, and would have waited for a program to compile."""
+
+
 class Programs:
     """Compiles the programs that `needed_programs` lists in threads, and calls them.
 
-    `targets` are shapes and shardings of the state.
+    `targets` are shapes and shardings of the state; `should_stop` ends waiting for a program.
     """
 
     def __init__(
-        self, steps: Steps, objective: Objective, targets: TrainState, needed: Sequence[Program]
+        self,
+        steps: Steps,
+        objective: Objective,
+        targets: TrainState,
+        needed: Sequence[Program],
+        should_stop: Callable[[], bool] = lambda: False,
     ):
+        self._should_stop = should_stop
         self._steps, self._objective, self._targets = steps, objective, targets
         self._started, self._known, self._waited_s = time.monotonic(), set(needed), 0.0
         self._apply = next((p for p in needed if p.function == "apply"), None)
@@ -99,7 +111,8 @@ class Programs:
     def call(self, name: str, *arguments: Any) -> Any:
         """Calls a function of `Steps`; all but `apply` end with a micro-batch and its index.
 
-        Waits for its program, if that is being compiled.
+        Waits for its program, if that is being compiled; raises `CompilationStopped` if the run is
+        to stop meanwhile, before any array is donated.
         """
         self._submit(self._later)
         self._later = ()
@@ -113,6 +126,9 @@ class Programs:
             if not compiling.done():
                 number = len(self._known) - len(self._waiting)
                 _logger.info("waiting for program %d of %d to compile", number, len(self._known))
+            while not concurrent.futures.wait([compiling], timeout=_POLL_S).done:
+                if self._should_stop():
+                    raise CompilationStopped
             compiling.result()
         result = function(*arguments)  # returns once compiled; runs in the background
         if function._cache_size() > before:

@@ -1,6 +1,6 @@
 """One update: gradients of sums over micro-batches, divided once, then the optimizer."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from xling_jax.train.loss_scale import loss_scale, scale_metrics
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding
 from xling_jax.train.objective import LossFn
-from xling_jax.train.optimizer import with_constants
+from xling_jax.train.optimizer import NOTHING_FROZEN, Frozen, with_constants
 from xling_jax.train.state import TrainState
 from xling_jax.train.terms.term import Sums
 
@@ -52,15 +52,15 @@ def make_steps(
     shapes: TrainState,
     seed: int,
     read_twice: Sequence[str] = (),
-    not_trained: Collection[str] = (),
+    kept: Frozen = NOTHING_FROZEN,
 ) -> Steps:
     """Jits the step functions on a mesh; the old state and accumulator are donated.
 
     The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index).
     `shapes` is an abstract state. The gradients of an accumulator are multiplied by the loss scale,
     if the optimizer has one. `read_twice` is the path of the table that the loss may be given as a
-    copy for each device, see `copy_to_devices`; () if there is none. Parameters of the names
-    `not_trained`, which the optimizer must not change, have gradients of zero.
+    copy for each device, see `copy_to_devices`; () if there is none. What is `kept`, which the
+    optimizer must not change, has gradients of zero.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     state_shardings = state_sharding(mesh, shapes)
@@ -80,7 +80,7 @@ def make_steps(
         multiplier = loss_scale(state.opt_state)
 
         def loss(params: Any) -> tuple[jax.Array, Sums]:
-            value, sums = loss_of_whole(with_constants(params, not_trained), batch, key, True)
+            value, sums = loss_of_whole(with_constants(params, kept), batch, key, True)
             return (value if multiplier is None else value * multiplier), sums
 
         (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)

@@ -1,6 +1,7 @@
 """An experiment on its data and devices: the second and last stage of building it."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,13 @@ from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective
-from xling_jax.train.optimizer import frozen, is_named, make_optimizer, make_schedule
+from xling_jax.train.optimizer import (
+    Frozen,
+    frozen,
+    is_named,
+    make_optimizer,
+    make_schedule,
+)
 from xling_jax.train.options import Epoch, TrainOptions, resolve_schedule
 from xling_jax.train.selection import find_goal
 from xling_jax.train.state import TrainState, abstract_state
@@ -70,7 +77,7 @@ class VocabFacts:
 class Training:
     """An experiment on its data and devices: bucket lengths in use, durations in steps.
 
-    Names of parameters `not_trained` stay as they are; `init` creates the initial state, whose
+    Parameters that are `kept` stay as they are; `init` creates the initial state, whose
     `shapes` are known before.
     """
 
@@ -79,7 +86,7 @@ class Training:
     schedule: Mapping[str, Any]
     objective: Objective
     optimizer: optax.GradientTransformation
-    not_trained: Collection[str]
+    kept: Frozen
     init: Callable[[], TrainState]
     shapes: TrainState
 
@@ -92,7 +99,7 @@ class Training:
             self.shapes,
             self.experiment.seed,
             self.objective.read_twice,
-            self.not_trained,
+            self.kept,
         )
 
 
@@ -109,12 +116,24 @@ def resolve(
     ValueError for the first option that does not go with these.
     """
     train = experiment.train_options(epoch)
-    schedule = resolve_schedule(experiment.schedule, epoch, train.total_steps)
-    optimizer = make_optimizer(schedule=make_schedule(**schedule), **experiment.optimizer)
+    # Of the run and of each extension.
+    schedules = [
+        resolve_schedule(experiment.schedule, epoch, end - begin)
+        for begin, end in itertools.pairwise((0, *train.stages))
+    ]
+    schedule, rate = schedules[0], make_schedule(**schedules[0])
+    if train.extend_to:
+        rates = [make_schedule(**each) for each in schedules]
+        rate = optax.join_schedules(rates, train.stages[:-1])
+    optimizer = make_optimizer(schedule=rate, **experiment.optimizer)
     has_features = experiment.config["encoder"].get("features")
-    not_trained = {*train.frozen, *(NOT_TRAINED if has_features else ())}
-    if not_trained:
-        optimizer = frozen(optimizer, not_trained)
+    options = experiment.preparation.vocab
+    kept = Frozen(
+        names={*train.frozen, *(NOT_TRAINED if has_features else ())},
+        first_row=options.size if options.extend and train.new_rows_only else None,
+    )
+    if kept:
+        optimizer = frozen(optimizer, kept)
     if compute_dtype(experiment.compute_dtype) == jnp.float16:
         optimizer = with_loss_scale(optimizer)
     objective = make_objective(experiment, vocab, num_devices)
@@ -122,9 +141,7 @@ def resolve(
     init, shapes = abstract_state(init_params(model), optimizer, experiment.seed)
     _check_dim(model, shapes.params)
     _check_frozen(train.frozen, shapes.params)
-    training = Training(
-        experiment, train, schedule, objective, optimizer, not_trained, init, shapes
-    )
+    training = Training(experiment, train, schedule, objective, optimizer, kept, init, shapes)
     check_validation_metrics(training)
     return training
 
@@ -133,7 +150,8 @@ def make_objective(
     experiment: Experiment, vocab: VocabFacts | None = None, num_devices: int = 1
 ) -> Objective:
     """The objective of an experiment and its model; arguments as `resolve`."""
-    vocab = vocab or VocabFacts(experiment.preparation.vocab.size)
+    options = experiment.preparation.vocab
+    vocab = vocab or VocabFacts(options.size + options.extend)
     prefix, suffix = experiment.model.encoder.specials
     translation = experiment.terms.get("translation")
     decoder_bos = translation is not None and translation.decoder_bos

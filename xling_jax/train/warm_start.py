@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from scipy.sparse import csr_array, diags_array
 
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.models.numpy_static import StaticOptions, choose_keys
-from xling_jax.text.cooccurrence import cooccurrence_vectors
+from xling_jax.text.cooccurrence import ROWS_AT_A_TIME, Rows, bags_of, cooccurrence_vectors
+from xling_jax.text.vocab import Vocab, split_pieces
+from xling_jax.train.optimizer import TOKEN_TABLES
 
 
 def put_word_vectors(params: Any, vectors: np.ndarray, found: np.ndarray) -> Any:
@@ -79,6 +82,68 @@ def put_feature_keys(
     return unflatten_dict(flat), share
 
 
+def add_rows(encoder: Any, old: Vocab, new: Vocab, pairs: Iterable[PairTokens]) -> Any:
+    """Gives the token tables of a trained encoder rows for the pieces that extend its vocabulary.
+
+    A new row is the mean of the rows of the old pieces that spelled it. One whose characters were
+    unknown begins as the mean of the pieces in the translations of its sentences, each counted by
+    its share of the translation; one that no sentence has, as the mean of the table.
+
+    Args:
+        encoder: parameters, nested.
+        old: its vocabulary.
+        new: the extended one, see `text.vocab.extended`.
+        pairs: the training text in the new one.
+
+    Returns:
+        The parameters, with `new.size` rows in each token table.
+    """
+    number = new.size - old.size
+    split = split_pieces(old, new.pieces()[old.size :])
+    known = [[i for i in ids if i != old.unk_id] for ids in split]
+    # "\u2581" and a letter that is unknown say nothing.
+    known = [ids if len(ids) == len(found) else [] for ids, found in zip(known, split)]
+    spelled = csr_array(
+        (
+            np.ones(sum(map(len, known)), np.float32),
+            np.concatenate([np.asarray(ids, np.int32) for ids in known]),
+            np.concatenate([[0], np.cumsum([*map(len, known)])]),
+        ),
+        (number, old.size),
+    )
+    is_unknown = np.array([not ids for ids in known])
+    opposite = csr_array((number, old.size), dtype=np.float32)
+    for pair in pairs if is_unknown.any() else ():
+        languages = pair.languages
+        for side, other in (languages, languages[::-1]):
+            for mine, theirs in zip(pair.shards(side), pair.shards(other)):
+                opposite += _opposite(mine, theirs, old.size, new.size)
+    opposite = diags_array(is_unknown.astype(np.float32)) @ opposite
+    shares = (spelled + opposite).tocsr()
+    totals = np.asarray(shares.sum(axis=1))
+
+    def extended(table: np.ndarray) -> np.ndarray:
+        table = np.asarray(table, np.float32)[: old.size]
+        rows = shares @ table.reshape(old.size, -1) / np.maximum(totals, 1e-12)[:, None]
+        rows[totals == 0] = table.reshape(old.size, -1).mean(0)
+        return np.concatenate([table, rows.reshape(number, *table.shape[1:])])
+
+    flat = flatten_dict(encoder)
+    tables = {p: extended(v) for p, v in flat.items() if p[-1] in TOKEN_TABLES}
+    return unflatten_dict(flat | tables)
+
+
+def _opposite(mine: Rows, theirs: Rows, old: int, new: int) -> csr_array:
+    """[new - old, old], how much of the translations of each new piece each old one is."""
+    total = csr_array((new - old, old), dtype=np.float32)
+    for begin in range(0, len(mine[1]) - 1, ROWS_AT_A_TIME):
+        counts = np.zeros(new, np.int64)
+        left, right = (bags_of(side, begin, new, counts) for side in (mine, theirs))
+        sizes = np.maximum(np.diff(right.indptr), 1).astype(np.float32)
+        total += left[:, old:].T @ (diags_array(1 / sizes) @ right)[:, :old]
+    return total
+
+
 def put_encoder(params: Any, encoder: Any, vocab_size: int) -> tuple[Any, int]:
     """Puts the parameters of a trained encoder into a model, where their names agree.
 
@@ -92,7 +157,7 @@ def put_encoder(params: Any, encoder: Any, vocab_size: int) -> tuple[Any, int]:
     def rows(path: tuple[str, ...]) -> Any:
         """The array to take: of a token table the rows of the vocabulary, others as they are."""
         given, leaf = found[path], flat[path]
-        has_tokens = path[-1] in ("embedding", "token_weight")
+        has_tokens = path[-1] in TOKEN_TABLES
         is_table = has_tokens and given.shape[1:] == leaf.shape[1:]
         if not is_table or min(len(given), len(leaf)) < vocab_size:
             return given
