@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import AbstractMesh
 
 from xling_jax.train.mesh import AXES, make_mesh
-from xling_jax.train.optimizer import frozen, make_optimizer
+from xling_jax.train.optimizer import Frozen, frozen, make_optimizer
 from xling_jax.train.state import abstract_state, count_parameters
 from xling_jax.train.step import make_steps
 
@@ -77,11 +77,14 @@ def test_what_is_not_trained_counts_neither_in_the_norm_nor_in_clipping():
         loss, sums = loss_fn({"w": params["w"]}, batch, key, train)
         return loss + 100 * params["b"].sum(), sums
 
-    optimizer = make_optimizer("sgd", schedule=lambda _: 0.1, clip_global_norm=0.25)
+    optimizer, kept = (
+        make_optimizer("sgd", schedule=lambda _: 0.1, clip_global_norm=0.25),
+        Frozen(("b",)),
+    )
     init_params = lambda key: {"w": jnp.asarray(START), "b": jnp.ones(2)}
-    init, shapes = abstract_state(init_params, frozen(optimizer, ("b",)), 0)
-    arguments = (frozen(optimizer, ("b",)), make_mesh(1, 1), shapes, 0)
-    steps = make_steps(with_bias, *arguments, not_trained=("b",))
+    init, shapes = abstract_state(init_params, frozen(optimizer, kept), 0)
+    arguments = (frozen(optimizer, kept), make_mesh(1, 1), shapes, 0)
+    steps = make_steps(with_bias, *arguments, kept=kept)
     state, sums = steps.train(init(), make_batch(0), np.int32(0))
     alone, steps = make(optimizer)
     alone, expected = steps.train(alone, make_batch(0), np.int32(0))

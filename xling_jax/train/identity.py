@@ -105,8 +105,7 @@ def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
     given = config.get("train", {})
     train = {"frozen": sorted(given.get("frozen", ()))}
     train["extend_to"] = tuple(given.get("extend_to", ()))
-    if config.get("vocab", {}).get("extend"):
-        train["new_rows_only"] = given.get("new_rows_only", True)
+    train["new_rows_only"] = given.get("new_rows_only", True)
     return affecting | {
         "data": section(DataOptions, config["data"], "data"),
         "optimizer": _OPTIMIZER | dict(config["optimizer"]),
