@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="documents in both folders")
     parser.add_argument("--single", type=int, default=40, help="more in one folder only, each")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--options", default="", help="further ones of xling align")
+    parser.add_argument("--options", default="", help="further ones of xling align-sentences")
     args = parser.parse_args()
     languages = args.languages.split(",")
     generator = random.Random(args.seed)
@@ -64,7 +64,12 @@ def measure(place: Path, cases: list, gold: dict, languages: list[str], args) ->
     folders = [place / code for code in languages]
     found = {}
     for name in ("groups", "tmx"):
-        command = [sys.executable, "-c", "from xling_jax.cli.main import entry; entry()", "align"]
+        command = [
+            sys.executable,
+            "-c",
+            "from xling_jax.cli.main import entry; entry()",
+            "align-sentences",
+        ]
         command += ["--model", args.model, "--splitter", "lines"]
         command += ["--source", folders[0], "--target", folders[1], *args.options.split()]
         command += ["--output", place / f"out.{name}", "--format", name]
@@ -83,7 +88,7 @@ def measure(place: Path, cases: list, gold: dict, languages: list[str], args) ->
     right = len(documents & gold.keys())
     print_scores("documents", right / len(documents), right / len(gold))
     wanted = [move(group, number) for number in gold.values() for group in cases[number][2]]
-    scores = score_sentence_alignment(groups, wanted)
+    scores = score_sentence_alignment([groups], [wanted])
     for kind in ("strict", "lax"):
         print_scores(
             f"sentences, {kind}", *(scores[f"{kind}_{s}"] for s in ("precision", "recall"))

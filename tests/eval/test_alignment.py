@@ -413,10 +413,14 @@ def test_a_language_that_no_rank_hides_is_measured_without_debiasing(write, capl
 def test_scores_of_aligned_sentences_by_hand():
     gold = [(range(0, 1), range(0, 1)), (range(1, 3), range(1, 2)), (range(3, 4), range(0))]
     found = [(range(0, 1), range(0, 1)), (range(1, 2), range(1, 2)), (range(2, 4), range(0))]
-    scores = score_sentence_alignment(found, gold)
-    assert scores["strict_precision"] == scores["strict_recall"] == 0.5
-    assert scores["lax_precision"] == scores["lax_recall"] == scores["lax_f1"] == 1
-    assert score_sentence_alignment([], gold)["lax_f1"] == 0
-    scores = score_sentence_alignment(found[:1], gold)
-    assert (scores["strict_precision"], scores["strict_recall"]) == (1, 0.5)
-    assert scores["strict_f1"] == pytest.approx(2 / 3)
+    # By vecalign's score.py; [2, 3]:[] is wrong among the found ones, [3]:[] not missed.
+    scores = score_sentence_alignment([found], [gold])
+    assert scores["strict_precision"] == pytest.approx(1 / 3)
+    assert scores["strict_recall"] == 0.5
+    assert scores["lax_precision"] == pytest.approx(2 / 3) and scores["lax_recall"] == 1
+    assert scores["lax_f1"] == pytest.approx(0.8)
+    assert score_sentence_alignment([[]], [gold])["lax_f1"] == 0
+    # Documents are counted together, and positions are of their document.
+    scores = score_sentence_alignment([found[:1], gold], [gold, gold])
+    assert (scores["strict_precision"], scores["strict_recall"]) == (1, 0.75)
+    assert scores["strict_f1"] == pytest.approx(6 / 7)

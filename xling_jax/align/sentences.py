@@ -4,9 +4,12 @@ The algorithm of vecalign (Thompson and Koehn 2019): dynamic programming over gr
 sentences, first on documents of which neighbors were merged again and again, then in a band around
 the path found there. Time and memory are linear in the length of the documents.
 
-One rule is ours: every sentence at the edge of a group must bring its sides closer. Without it, a
-sentence that has no translation ends in a neighbor's group, since a cosine falls little when a
-sentence is added (strict F1 86.5 instead of 96.0, `benchmarks/sentence_alignment.py`).
+Two rules are ours. The cost of a group grows with m + n, not m n, plus a constant for each sentence
+beyond one a side: a geometric prior, as the sizes of groups that Gale and Church (1993) counted. So
+two sentences whose content is divided differently become one group, and two good pairs stay two.
+And every sentence at the edge of a group must bring its sides closer. Without that, a sentence that
+has no translation ends in a neighbor's group, since a cosine falls little when a sentence is added.
+`lab/exams/README.md` has what each is worth.
 """
 
 from __future__ import annotations
@@ -50,16 +53,19 @@ class SentenceAligner:
     Attributes:
         max_sentences: largest number of sentences in both sides of a group together; 4 allows 1-1,
             1-2, 1-3, 2-2 and their reverses.
-        deletion: cost of a sentence without translation. vecalign takes the 20th percentile of all
-            pairs, about 0.9.
+        deletion: cost of a sentence without translation: at 0.5, two cost as much as a random pair.
+        merging: cost of each sentence of a group beyond one a side; larger finds smaller groups.
         num_samples: sentences of the other side that a cost is normalized by.
         radius: of the band, in sentences; larger finds longer insertions and takes longer.
         seed: of the samples.
     """
 
-    max_sentences: int = option(4, "most sentences in both sides of a group together")
+    max_sentences: int = option(6, "most sentences in both sides of a group together")
     deletion: float = option(
         0.5, "cost of a sentence without translation; random pairs cost about 1", positive=True
+    )
+    merging: float = option(
+        0.2, "cost of each sentence of a group beyond one a side; larger finds smaller groups"
     )
     num_samples: int = 100
     radius: int = option(10, "search radius around the coarse path, in sentences")
@@ -67,9 +73,11 @@ class SentenceAligner:
 
     def __post_init__(self):
         check_values(self)
-        if not math.isfinite(self.deletion):
-            raise OptionError(f"deletion={self.deletion} must be a finite number")
-        for name, least in (("max_sentences", 2), ("num_samples", 1), ("radius", 1), ("seed", 0)):
+        for name in ("deletion", "merging"):
+            if not math.isfinite(getattr(self, name)):
+                raise OptionError(f"{name}={getattr(self, name)} must be a finite number")
+        at_least = {"max_sentences": 2, "merging": 0, "num_samples": 1, "radius": 1, "seed": 0}
+        for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise OptionError(f"{name}={getattr(self, name)} must be at least {least}")
 
@@ -123,7 +131,7 @@ class SentenceAligner:
             kinds = _kinds(2 if depth else self.max_sentences)
             is_short = others is not None and min(side.shape[1] for side in sides) < _FEW
             samples = [_unit(s) for s in others] if is_short else [side[0] for side in sides]
-            costs = _Costs(*sides, kinds, samples, self.num_samples, random)
+            costs = _Costs(*sides, kinds, samples, self.num_samples, random, self.merging)
             # The path through merged sentences as one through the sentences themselves.
             center = None if path is None else np.minimum(2 * path, costs.sizes)
             # One sentence a side, compared with itself, costs 1, as much as two deletions.
@@ -134,9 +142,10 @@ class SentenceAligner:
         groups = []
         for begin, end, cost in zip(begins, ends, path_costs):
             rows, columns = map(range, begin, end)
-            # The cost on the path grows with the group; vecalign reports the same.
-            num_pairs = len(rows) * len(columns)
-            groups.append(Group(rows, columns, float(cost) / num_pairs if num_pairs else 0.0))
+            size = len(rows) + len(columns)
+            # The cost on the path grows with the group; vecalign reports that of a pair, too.
+            of_pair = max(2 * (float(cost) - self.merging * (size - 2)) / size, 0.0)
+            groups.append(Group(rows, columns, of_pair if rows and columns else 0.0))
         return groups
 
 
@@ -204,8 +213,9 @@ def _merged(vectors: np.ndarray) -> np.ndarray:
 
 
 class _Costs:
-    """Costs of groups: c(x, y) = 2 m n (1 - cos(x, y)) / (norm(x) + norm(y)).
+    """Costs of groups of m and n sentences x and y.
 
+    c(x, y) = (m + n) (1 - cos(x, y)) / (norm(x) + norm(y)) + merging (m + n - 2).
     The norm of a vector is the mean of 1 - cos to sampled vectors of the other side, of `samples`.
     """
 
@@ -217,39 +227,30 @@ class _Costs:
         samples: Sequence[np.ndarray],
         num_samples: int,
         random: np.random.Generator,
+        merging: float,
     ):
-        self.source, self.target, self.kinds = source, target, kinds
+        self.source, self.target, self.kinds, self.merging = source, target, kinds, merging
         self.sizes = source.shape[1], target.shape[1]
         self._norms = []
         for side, other in ((source, samples[1]), (target, samples[0])):
             sampled = other[random.integers(0, len(other), num_samples)]
             self._norms.append(1 - side @ sampled.mean(axis=0))
 
-    def __call__(self, kind: tuple[int, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Costs of groups that begin with sentences i and j, which must be inside.
-
-        Infinite if the sides are as near without the first or last sentence of one: it does not
-        belong there.
-        """
+    def __call__(
+        self, kind: tuple[int, int], i: np.ndarray, j: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Costs and cosines of groups that begin with sentences i and j, which must be inside."""
         m, n = kind
-        cosines = self._cosines(m, n, i, j)
-        norms = self._norms[0][m - 1, i] + self._norms[1][n - 1, j]
-        # Never 0, or two equal sentences were as cheap in one group as in two. Norms near 0, of
-        # documents of one sentence and its copy, would make these as costly as random ones.
-        costs = 2 * m * n * np.maximum(1 - cosines, _TINY) / np.maximum(norms, 100 * _TINY)
-        smaller = [(m - 1, n, i, j), (m - 1, n, i + 1, j)] if m > 1 else []
-        smaller += [(m, n - 1, i, j), (m, n - 1, i, j + 1)] if n > 1 else []
-        for part in smaller:
-            costs[self._cosines(*part) >= cosines] = np.inf
-        return costs
-
-    def _cosines(self, m: int, n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         cosines = np.empty(len(i), np.float32)
         for begin in range(0, len(i), _BLOCK_CELLS):
             part = slice(begin, begin + _BLOCK_CELLS)
             pairs = self.source[m - 1, i[part]], self.target[n - 1, j[part]]
             cosines[part] = np.einsum("nd,nd->n", *pairs)
-        return cosines
+        norms = self._norms[0][m - 1, i] + self._norms[1][n - 1, j]
+        # Never 0, or two equal sentences were as cheap in one group as in two. Norms near 0, of
+        # documents of one sentence and its copy, would make these as costly as random ones.
+        distances = np.maximum(1 - cosines, _TINY) / np.maximum(norms, 100 * _TINY)
+        return (m + n) * distances + self.merging * (m + n - 2), cosines
 
 
 def _cheapest_path(
@@ -309,16 +310,32 @@ def _cheapest_path(
 
 
 def _band_costs(costs: _Costs, lows: np.ndarray, highs: np.ndarray, width: int) -> list[np.ndarray]:
-    """For each kind, costs of the groups that begin in each cell; inf if they end outside."""
+    """For each kind, costs of the groups that begin in each cell; inf if they end outside.
+
+    Infinite, too, if the sides are as near without the first or last sentence of one: it does not
+    belong there.
+    """
     step, column = np.nonzero(np.arange(width) <= (highs - lows)[:, None])
     i = lows[step] + column
     j = step - i
+    nearness: dict[tuple[int, int], np.ndarray] = {}  # cosines of groups; -inf outside the band
     prices = []
     for m, n in costs.kinds:
-        price = np.full((len(lows), width), np.inf, np.float32)
         fits = np.flatnonzero((i + m <= costs.sizes[0]) & (j + n <= costs.sizes[1]))
-        price[step[fits], column[fits]] = costs((m, n), i[fits], j[fits])
-        prices.append(price)
+        cells = step[fits], column[fits]
+        price, cosines = costs((m, n), i[fits], j[fits])
+        parts = [((m - 1, n), 0, 0), ((m - 1, n), 1, 0), ((m, n - 1), 0, 0), ((m, n - 1), 0, 1)]
+        for smaller, down, right in parts:
+            if smaller in nearness:
+                begin = cells[0] + down + right
+                at = i[fits] + down - lows[begin]
+                inside = (at >= 0) & (at < width)
+                near = nearness[smaller][begin, at * inside]
+                price[inside & (near >= cosines)] = np.inf
+        nearness[m, n] = np.full((len(lows), width), -np.inf, np.float32)
+        nearness[m, n][cells] = cosines
+        prices.append(np.full((len(lows), width), np.inf, np.float32))
+        prices[-1][cells] = price
     return prices
 
 

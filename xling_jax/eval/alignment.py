@@ -450,34 +450,38 @@ def _table(name: str, result: AlignmentResult) -> str:
 
 
 def score_sentence_alignment(
-    found: Iterable[tuple[range, range]], gold: Iterable[tuple[range, range]]
+    found: Iterable[Iterable[tuple[Sequence[int], Sequence[int]]]],
+    gold: Iterable[Iterable[tuple[Sequence[int], Sequence[int]]]],
 ) -> dict[str, float]:
-    """Precision, recall and F1 as vecalign counts them.
+    """Precision, recall and F1 over documents, counted as by vecalign's `score.py`.
 
-    Strict: a group counts as found if it is in the other alignment as it is. Lax: if it shares a
-    sentence on both sides with a group of the other alignment. Deletions do not count.
+    Strict: a group is right if the other alignment has it. Lax: also if it shares a sentence on
+    both sides with a group there. Sentences without translation count for precision, not for
+    recall.
+
+    Args:
+        found: groups of each document, the positions of their source and target sentences.
+        gold: the right groups of the same documents.
 
     Returns:
         `strict_precision`, `strict_recall`, `strict_f1`, and the same with `lax`; 0 without groups.
     """
-    sides = [
-        {(tuple(source), tuple(target)) for source, target in groups if source and target}
-        for groups in (found, gold)
-    ]
-    links = [{(i, j) for source, target in side for i in source for j in target} for side in sides]
-    result = {}
+    totals = {"precision": 0, "recall": 0}
+    right = {f"{kind}_{share}": 0 for kind in ("strict", "lax") for share in totals}
+    for pair in zip(found, gold):
+        sides = [{(tuple(s), tuple(t)) for s, t in side if s or t} for side in pair]
+        pairs = [{group for group in side if all(group)} for side in sides]
+        for share, (these, others) in zip(totals, (sides, pairs[::-1])):
+            links = {(i, j) for source, target in others for i in source for j in target}
+            exact = these & others
+            totals[share] += len(these)
+            right[f"strict_{share}"] += len(exact)
+            right[f"lax_{share}"] += len(exact) + sum(
+                any((i, j) in links for i in source for j in target)
+                for source, target in these - exact
+            )
+    result = {name: count / max(totals[name.split("_")[1]], 1) for name, count in right.items()}
     for kind in ("strict", "lax"):
-        shares = []
-        for side, other, other_links in zip(sides, sides[::-1], links[::-1]):
-            if kind == "strict":
-                right = len(side & other)
-            else:
-                right = sum(
-                    any((i, j) in other_links for i in source for j in target)
-                    for source, target in side
-                )
-            shares.append(right / len(side) if side else 0.0)
-        precision, recall = shares
-        result[f"{kind}_precision"], result[f"{kind}_recall"] = precision, recall
+        precision, recall = result[f"{kind}_precision"], result[f"{kind}_recall"]
         result[f"{kind}_f1"] = 2 * precision * recall / max(precision + recall, 1e-12)
     return result
