@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import PurePosixPath
 
 import jax
 import numpy as np
@@ -142,11 +143,8 @@ DAMAGES = {
         lambda state: without(state, "params"),
         r"holds params, model and dictionary; found \['dictionary', 'model'\]",
     ),
-    "fairseq": (lambda state: {"cfg": {}, "model": {}}, "is a fairseq checkpoint, such as LASER3"),
-    "objects": (
-        lambda state: {"args": argparse.Namespace(arch="laser"), "model": {}},
-        "holds Python objects.*Namespace.*only BiLSTM encoders are supported",
-    ),
+    "fairseq": (lambda state: {"args": argparse.Namespace(arch="laser"), "model": {}}, "LASER3"),
+    "objects": (lambda state: {"args": PurePosixPath("a")}, "holds Python objects.*PurePosixPath"),
     "size": (
         lambda state: {**state, "params": {**state["params"], "hidden_size": 11}},
         r"lstm.weight_ih_l0 must be float32 \[44, 12\]; found float32 \[40, 12\]",
@@ -158,7 +156,7 @@ DAMAGES = {
     ),
     "tensors": (
         lambda state: {**state, "model": {"layers.0.fc1.weight": torch.zeros(1)}},
-        "only BiLSTM .* 9 are missing, first embed_tokens.weight; 1 are unknown, first layers.0",
+        "LASER2 .* 9 are missing, first embed_tokens.weight; 1 are unknown, first layers.0",
     ),
     "ids": (
         lambda state: {**state, "dictionary": {**state["dictionary"], "▁x": 10**6}},

@@ -2,7 +2,7 @@
 
 Text preprocessing is included. Supported: BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet,
 ModernBERT, Qwen3, EmbeddingGemma, GTE and what sentence-transformers makes of them, static encoders
-of model2vec and sentence-transformers, and LASER's BiLSTM (of 2018, or LASER2).
+of model2vec and sentence-transformers, LASER (of 2018, LASER2, LASER3) and SONAR's text encoder.
 """
 
 import argparse
@@ -39,8 +39,9 @@ PyTorch is needed only if the weights are in pytorch_model.bin.
 model2vec: a directory of StaticModel.save_pretrained, of any precision. sentence-transformers reads
 such a directory too, but counts unknown tokens; --from says whose vectors you get.
 
-laser: laser2.spm, or 93langs.fcodes and 93langs.fvocab, must be next to the checkpoint or named by
---vocabulary. Reading the checkpoint needs PyTorch (pip install torch); the model does not.
+laser, sonar: laser2.spm, 93langs.fcodes and 93langs.fvocab, the .spm and .cvocab of LASER3, or
+NLLB's SentencePiece model must be next to the checkpoint or named by --vocabulary. Reading the
+checkpoint needs PyTorch (pip install torch); the model does not.
 """
 
 # Argument of the functions that convert -> its flag: those that only some formats have.
@@ -49,11 +50,12 @@ _OPTIONS = {
         "metavar": "CODE",
         "help": "LASER and XLM: language whose Moses rules prepare all text, one for the model; el "
         "romanizes for LASER of 2018 (default: en, as laser_encoders and transformers do for "
-        "every language)",
+        "every language). SONAR: NLLB's code of the language of all text (default: eng_Latn)",
     },
     "vocabulary": {
         "metavar": "FILE",
-        "help": "LASER: its .spm or .fcodes file (default: the one next to the checkpoint)",
+        "help": "LASER and SONAR: the .spm, .fcodes or .model file (default: the one next to the "
+        "checkpoint)",
     },
     "pooling": {
         "choices": ("mean", "first", "max", "last", "pooler"),
@@ -129,11 +131,11 @@ def run(args: argparse.Namespace) -> None:
         given["max_length_tokens"] = args.max_length_tokens
         if args.max_length_tokens < 2:
             raise OptionError(f"--max-length-tokens {args.max_length_tokens} must be at least 2")
-    if "language" in given:
+    path, kind = args.checkpoint, vars(args)["from"]
+    if "language" in given and kind != "sonar":
         given["language"] = to_iso639_1(args.language)
         if not is_code(given["language"]):
             raise OptionError(f"--language {args.language!r} must be a language code such as de")
-    path, kind = args.checkpoint, vars(args)["from"]
     if path.startswith("hf:"):
         path = fetch_from_hub(path)
     elif not os.path.exists(path):

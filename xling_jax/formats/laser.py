@@ -2,10 +2,11 @@
 
     LASER  (2018)  bilstm.93langs.2018-12-26.pt   93langs.fcodes, 93langs.fvocab
     LASER2 (2022)  laser2.pt                      laser2.spm
+    LASER3 (2022)  laser3-wol_Latn.v1.pt          see `fairseq`
     exported       encoder.pt                     encoder.spm, or .fcodes and .fvocab of fastBPE
 
 A checkpoint is a dict: `params` (constructor arguments), `model` (tensors), `dictionary` ({piece:
-id}). The encoders of LASER3 are fairseq transformers and are refused.
+id}).
 """
 
 import os
@@ -25,7 +26,10 @@ from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
 CHECKPOINT_FILE = "encoder.pt"
 
 _SUFFIXES = {SENTENCEPIECE_FILE: ".spm", CODES_FILE: ".fcodes", VOCABULARY_FILE: ".fvocab"}
-_SUPPORTED = "only BiLSTM encoders are supported: LASER (bilstm.93langs…) and LASER2 (laser2.pt)"
+_SUPPORTED = (
+    "LASER (bilstm.93langs…), LASER2 (laser2.pt) and LASER3 (laser3-….pt) are supported, and SONAR "
+    "with --from sonar"
+)
 
 # Constructor arguments of LASER's encoder; None where a checkpoint must have them.
 _PARAMS = {"num_embeddings": None, "padding_idx": None, "embed_dim": 320, "hidden_size": 512}
@@ -69,6 +73,13 @@ def convert_laser(
             found = ", ".join(file.name for file in files) or "none"
             raise ValueError(f"{checkpoint}: must hold one .pt file; found {found}; name the file")
         (checkpoint,) = files
+    state = load_torch(checkpoint, f"; {_SUPPORTED}")
+    if isinstance(state, dict) and {"cfg", "model"} <= state.keys():
+        from xling_jax.formats.fairseq import convert_laser3
+
+        settings = {"languages": languages, "max_length_tokens": max_length_tokens}
+        settings |= {"vocabulary": vocabulary, "language": language, "overwrite": overwrite}
+        return convert_laser3(state, checkpoint, directory, **settings)
     read = read_laser_checkpoint(checkpoint)
     path = _find_vocabulary(checkpoint, read.dictionary, vocabulary)
     vocab = _read_vocabulary(path, read.dictionary, language)
@@ -103,11 +114,10 @@ def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
     """Reads a checkpoint of LASER's BiLSTM; errors as `load_torch`, or ValueError for others."""
     state = load_torch(path, f"; {_SUPPORTED}")
     found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
-    if isinstance(state, dict) and "params" not in state and ("cfg" in state or "args" in state):
-        raise ValueError(f"{path}: is a fairseq checkpoint, such as LASER3's; {_SUPPORTED}")
     if not isinstance(state, dict) or not {"params", "model", "dictionary"} <= state.keys():
         raise ValueError(
-            f"{path}: a LASER checkpoint holds params, model and dictionary; found {found}"
+            f"{path}: a LASER checkpoint holds params, model and dictionary; found {found}; "
+            f"{_SUPPORTED}"
         )
     given, dictionary = state["params"], state["dictionary"]
     sizes = {name: _size(given, name, default, path) for name, default in _PARAMS.items()}

@@ -38,7 +38,7 @@ _PICKLES = ["*.bin"]
 def readers_of(path: Path) -> tuple[str, ...]:
     """The `--from` that read what is at a path, the one whose vectors it was made for first."""
     if path.is_file():
-        return ("laser",) if path.suffix == ".pt" else ()
+        return ("laser", "sonar") if path.suffix == ".pt" else ()
     config = read_json(path / CONFIG_FILE)
     if (path / MODULES_FILE).is_file():
         from xling_jax.formats.model2vec import is_static
@@ -55,7 +55,7 @@ def readers_of(path: Path) -> tuple[str, ...]:
         return ("huggingface",)
     if (path / WEIGHTS_FILE).is_file() and (path / TOKENIZER_FILE).is_file():
         return ("model2vec",)
-    return ("laser",) if any(path.glob("*.pt")) else ()
+    return ("laser", "sonar") if any(path.glob("*.pt")) else ()
 
 
 def importer(kind: str, path: Path) -> Callable[..., dict[str, Any]]:

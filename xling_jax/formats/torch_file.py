@@ -4,6 +4,7 @@ PyTorch trusts the sizes in a file: it reads past the end of a tensor's data whe
 and allocates what they ask for. Here they are checked first.
 """
 
+import argparse
 import os
 import warnings
 import zipfile
@@ -38,7 +39,9 @@ def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool 
     try:
         if is_zip:
             _check_members(path)
-        with warnings.catch_warnings(action="ignore"):
+        # A namespace holds plain values by name.
+        allowed = torch.serialization.safe_globals([argparse.Namespace])
+        with allowed, warnings.catch_warnings(action="ignore"):
             # Mapped, a tensor cannot reach beyond the end of the file, and takes no memory.
             state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=is_zip)
         if tensors_only:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +33,7 @@ NUMPY_ENCODERS = Registry(
     dual="xling_jax.models.numpy_encoders:NumpyDual",
     laser="xling_jax.models.numpy_encoders:NumpyLaser",
     bert="xling_jax.models.numpy_bert:NumpyBert",
+    fairseq="xling_jax.models.numpy_encoders:NumpyFairseq",
 )
 
 TLASER_EPSILON = 1e-5  # of the layer norms
@@ -106,11 +108,34 @@ class TLaserOptions(TransformerOptions):
     pooling: str = "first"
 
     specials = (("bos",), ("eos",))
+    norm: ClassVar[str] = "pre"
+    last_norm: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()
         if self.width % 2:
             raise ValueError(f"width={self.width} must be even: half are sines, half are cosines")
+
+
+@dataclasses.dataclass
+class FairseqOptions(TLaserOptions):
+    """Options of encoders that were trained in fairseq: LASER3 and SONAR.
+
+    Attributes (see also `TLaserOptions`):
+        norm: where layers have it, `post` or `pre`.
+        last_norm: whether there is one after the last layer.
+        specials: names of the special tokens before and after a sentence.
+    """
+
+    norm: str = "post"  # type: ignore[misc]
+    last_norm: bool = True  # type: ignore[misc]
+    specials: Sequence[Sequence[str]] = (("bos",), ("eos",))
+
+    def __post_init__(self):
+        # A config.json holds lists; a module must be hashable, and is frozen by what follows.
+        self.specials = tuple(map(tuple, self.specials))
+        check_choice("encoder.norm", self.norm, ("post", "pre"))
+        super().__post_init__()
 
 
 @dataclasses.dataclass
@@ -257,7 +282,7 @@ class NumpyTLaser(TLaserOptions, _NumpyTransformer):
         return {
             "embed/embedding": (self.rows, self.width),
             **self._layer_shapes(),
-            **norm_shapes("final_norm", self.width),
+            **(norm_shapes("final_norm", self.width) if self.last_norm else {}),
             **_pooling_shapes(self),
         }
 
@@ -269,10 +294,15 @@ class NumpyTLaser(TLaserOptions, _NumpyTransformer):
         table = _positions(length, self.width, self.pad_id + 1)
         states += table[packed.positions]
         states = self._run_layers(
-            params, packed, states, activation="relu", norm="pre", epsilon=TLASER_EPSILON
+            params, packed, states, activation="relu", norm=self.norm, epsilon=TLASER_EPSILON
         )
-        states = layer_norm(states, params["final_norm"], TLASER_EPSILON)
+        if self.last_norm:
+            states = layer_norm(states, params["final_norm"], TLASER_EPSILON)
         return self._pool_layers(params, packed, states)
+
+
+class NumpyFairseq(FairseqOptions, NumpyTLaser):
+    """Computes what `fairseq.FairseqEncoder` does."""
 
 
 class NumpyDual(DualOptions, _NumpyTransformer):

@@ -94,6 +94,7 @@ class TLaserEncoder(TLaserOptions, TokenEncoder):
                 dropout=self.dropout,
                 attention_dropout=self.attention_dropout,
                 activation_dropout=self.activation_dropout,
+                norm=self.norm,
                 epsilon=TLASER_EPSILON,
                 first_only=self.pooling == "first" and number == self.layers - 1,
                 generator=self.dropout_generator,
@@ -102,7 +103,8 @@ class TLaserEncoder(TLaserOptions, TokenEncoder):
             )
             for number in range(self.layers)
         ]
-        self.final_norm = layer_norm(TLASER_EPSILON, self.dtype)
+        if self.last_norm:
+            self.final_norm = layer_norm(TLASER_EPSILON, self.dtype)
         self.pooled = self.make_pooling(init)
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -111,7 +113,8 @@ class TLaserEncoder(TLaserOptions, TokenEncoder):
         states = self.drop(self.embed(tokens), deterministic)
         for block in self.blocks:
             states = block(states, mask[:, None, :], deterministic)
-        return self.pooled(self.final_norm(states), mask).astype(jnp.float32)
+        states = self.final_norm(states) if self.last_norm else states
+        return self.pooled(states, mask).astype(jnp.float32)
 
     def table(self) -> jax.Array:
         """The token table, for a decoder that shares it."""

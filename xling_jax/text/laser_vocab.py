@@ -50,13 +50,14 @@ class LaserText:
 
     `laser_encoders` uses `en` for all, and published encoders lower-case. `moses_tokenizer` splits
     text into words, for encoders with fastBPE; `romanize_greek` replaces Greek letters by Latin
-    ones.
+    ones; `raw` leaves text as it is, but for lower-casing.
     """
 
     language: str = "en"
     lowercase: bool = True
     moses_tokenizer: bool = False
     romanize_greek: bool = False
+    raw: bool = False
 
     def __post_init__(self):
         if self.moses_tokenizer and self.language in _SEGMENTED_LANGUAGES:
@@ -71,6 +72,8 @@ class LaserText:
 
     def __call__(self, text: str) -> str:
         """Preprocesses a text, in LASER's order."""
+        if self.raw:
+            return text.lower() if self.lowercase else text
         # Perl reads lines with their ends; a rule for full stops before quotes depends on that.
         text = self._moses_punctuation.normalize(self._control.sub(" ", text) + "\n")
         if self.moses_tokenizer:
@@ -147,6 +150,11 @@ class LaserVocab(Vocabulary):
             self._processor = load_sentencepiece(files[SENTENCEPIECE_FILE], SENTENCEPIECE_FILE)
         else:
             self._bpe = FastBPE(decode_file(files, CODES_FILE), decode_file(files, VOCABULARY_FILE))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """See `Vocabulary.options`; `raw` only where it is set, so that others keep theirs."""
+        return {k: v for k, v in super().options.items() if k != "raw" or v}
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         """See `Vocabulary.split`."""

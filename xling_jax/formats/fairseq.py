@@ -1,0 +1,293 @@
+"""Transformer encoders of fairseq and fairseq2: LASER3 and SONAR's text encoder.
+
+    LASER3  laser3-wol_Latn.v1.pt    laser3-wol_Latn.v1.spm, or laser2.spm, with their .cvocab
+    SONAR   sonar_text_encoder.pt    sentencepiece.source.256000.model, NLLB's
+
+A checkpoint of LASER3 is a dict: `model` (tensors in fairseq's names) and `cfg`, whose `model` has
+the options of the encoder. In one of SONAR, `model` has tensors in fairseq2's names; heads are 64
+wide, as published. A text of SONAR begins with the token of its language, here that of one language
+for all.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xling_jax.encode.model_directory import save_model
+from xling_jax.formats.torch_file import check_tensors, load_torch, to_numpy
+from xling_jax.registry import check_choice
+from xling_jax.text.laser_vocab import (
+    DICTIONARY_FILE,
+    SPECIAL_IDS,
+    LaserText,
+    LaserVocab,
+    dictionary_file,
+)
+from xling_jax.text.vocabularies import SENTENCEPIECE_FILE, load_sentencepiece
+
+FAMILY = "fairseq"
+
+# Of a layer: our name -> that of fairseq, and that of fairseq2.
+_LAYER = {
+    "attention/query": ("self_attn.q_proj", "self_attn.q_proj"),
+    "attention/key": ("self_attn.k_proj", "self_attn.k_proj"),
+    "attention/value": ("self_attn.v_proj", "self_attn.v_proj"),
+    "attention/output": ("self_attn.out_proj", "self_attn.output_proj"),
+    "attention_norm": ("self_attn_layer_norm", "self_attn_layer_norm"),
+    "ffn/inner": ("fc1", "ffn.inner_proj"),
+    "ffn/outer": ("fc2", "ffn.output_proj"),
+    "ffn_norm": ("final_layer_norm", "ffn_layer_norm"),
+}
+# Option of LASER3's encoder -> the only supported value, also where it is absent.
+_REQUIRED = {
+    "encoder_learned_pos": False,
+    "no_token_positional_embeddings": False,
+    "layernorm_embedding": False,
+    "activation_fn": "relu",
+    "encoder_layers_to_keep": None,
+}
+_POOLINGS = {"cls": "first", "maxpool": "max"}
+_HEAD_WIDTH = 64  # of SONAR
+# Behind the pieces, NLLB's table has a row for each of these in this order, and some more.
+_NLLB_LANGUAGES = """
+ace_Arab ace_Latn acm_Arab acq_Arab aeb_Arab afr_Latn ajp_Arab aka_Latn amh_Ethi apc_Arab
+arb_Arab ars_Arab ary_Arab arz_Arab asm_Beng ast_Latn awa_Deva ayr_Latn azb_Arab azj_Latn
+bak_Cyrl bam_Latn ban_Latn bel_Cyrl bem_Latn ben_Beng bho_Deva bjn_Arab bjn_Latn bod_Tibt
+bos_Latn bug_Latn bul_Cyrl cat_Latn ceb_Latn ces_Latn cjk_Latn ckb_Arab crh_Latn cym_Latn
+dan_Latn deu_Latn dik_Latn dyu_Latn dzo_Tibt ell_Grek eng_Latn epo_Latn est_Latn eus_Latn
+ewe_Latn fao_Latn pes_Arab fij_Latn fin_Latn fon_Latn fra_Latn fur_Latn fuv_Latn gla_Latn
+gle_Latn glg_Latn grn_Latn guj_Gujr hat_Latn hau_Latn heb_Hebr hin_Deva hne_Deva hrv_Latn
+hun_Latn hye_Armn ibo_Latn ilo_Latn ind_Latn isl_Latn ita_Latn jav_Latn jpn_Jpan kab_Latn
+kac_Latn kam_Latn kan_Knda kas_Arab kas_Deva kat_Geor knc_Arab knc_Latn kaz_Cyrl kbp_Latn
+kea_Latn khm_Khmr kik_Latn kin_Latn kir_Cyrl kmb_Latn kon_Latn kor_Hang kmr_Latn lao_Laoo
+lvs_Latn lij_Latn lim_Latn lin_Latn lit_Latn lmo_Latn ltg_Latn ltz_Latn lua_Latn lug_Latn
+luo_Latn lus_Latn mag_Deva mai_Deva mal_Mlym mar_Deva min_Latn mkd_Cyrl plt_Latn mlt_Latn
+mni_Beng khk_Cyrl mos_Latn mri_Latn zsm_Latn mya_Mymr nld_Latn nno_Latn nob_Latn npi_Deva
+nso_Latn nus_Latn nya_Latn oci_Latn gaz_Latn ory_Orya pag_Latn pan_Guru pap_Latn pol_Latn
+por_Latn prs_Arab pbt_Arab quy_Latn ron_Latn run_Latn rus_Cyrl sag_Latn san_Deva sat_Beng
+scn_Latn shn_Mymr sin_Sinh slk_Latn slv_Latn smo_Latn sna_Latn snd_Arab som_Latn sot_Latn
+spa_Latn als_Latn srd_Latn srp_Cyrl ssw_Latn sun_Latn swe_Latn swh_Latn szl_Latn tam_Taml
+tat_Cyrl tel_Telu tgk_Cyrl tgl_Latn tha_Thai tir_Ethi taq_Latn taq_Tfng tpi_Latn tsn_Latn
+tso_Latn tuk_Latn tum_Latn tur_Latn twi_Latn tzm_Tfng uig_Arab ukr_Cyrl umb_Latn urd_Arab
+uzn_Latn vec_Latn vie_Latn war_Latn wol_Latn xho_Latn ydd_Hebr yor_Latn yue_Hant zho_Hans
+zho_Hant zul_Latn
+""".split()  # noqa: SIM905
+_NLLB_OTHERS = 3
+
+
+def convert_laser3(
+    state: Mapping[str, Any],
+    checkpoint: Path,
+    directory: str | os.PathLike[str],
+    *,
+    vocabulary: str | os.PathLike[str] | None,
+    language: str,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Writes a model directory with the vectors of LASER3's code; see `laser.convert_laser`."""
+    cfg = state["cfg"].get("model") if isinstance(state["cfg"], Mapping) else None
+    given = dict(cfg) if isinstance(cfg, Mapping) else dict(vars(cfg)) if cfg else {}
+    for name, value in _REQUIRED.items():
+        if (found := given.get(name, value)) not in (value, None):
+            raise ValueError(f"{checkpoint}: cfg: {name} must be {value!r}; found {found!r:.40}")
+    criterion, begins = given.get("sentemb_criterion"), bool(given.get("prepend_bos"))
+    check_choice(f"{checkpoint}: cfg: sentemb_criterion", criterion, _POOLINGS)
+    if criterion == "cls" and not begins:
+        raise ValueError(f"{checkpoint}: cfg: prepend_bos must be True with sentemb_criterion cls")
+    heads = given.get("encoder_attention_heads")
+    tensors = _Tensors(checkpoint, state["model"], "encoder.")
+    table = tensors.take("embed_tokens.weight")
+    params = tensors.encoder(0, "layers", "layer_norm")
+    if given.get("no_scale_embedding"):
+        table = table / np.sqrt(table.shape[1]).astype(np.float32)
+    path = Path(vocabulary) if vocabulary else _beside(checkpoint, ".spm", "laser2")
+    words = _beside(path, ".cvocab", "laser2")
+    lines = words.read_text(encoding="utf-8").splitlines()
+    pieces = [line.rpartition(" ")[0] for line in lines]
+    pieces += ["<mask>"] * ("final_norm" in params)
+    dictionary = {piece: number for number, piece in enumerate([*SPECIAL_IDS, *pieces])}
+    if len(dictionary) != len(table):
+        raise ValueError(
+            f"{words}: must be the dictionary of {checkpoint.name}, with {len(table)} entries; "
+            f"found {len(dictionary)}"
+        )
+    vocab = _vocab(path, dictionary, LaserText(language))
+    options = {
+        "pooling": _POOLINGS[criterion],
+        "norm": "pre" if given.get("encoder_normalize_before") else "post",
+        "specials": [["bos"] if begins else [], ["eos"]],
+    }
+    recorded = {"converted_from": "LASER3 (facebookresearch/LASER)"}
+    return _save(
+        directory, checkpoint, path, vocab, table, params, heads, options, recorded, settings
+    )
+
+
+def convert_sonar(
+    checkpoint: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    vocabulary: str | os.PathLike[str] | None = None,
+    language: str = "eng_Latn",
+    languages: Sequence[str] = (),
+    max_length_tokens: int = 512,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes a model directory with the vectors of SONAR's text encoder; returns the record of it.
+
+    `vocabulary` is NLLB's SentencePiece model, looked for beside the checkpoint; `language` is
+    NLLB's code of the language whose token goes before every text. The others are as for
+    `laser.convert_laser`.
+
+    ImportError without PyTorch; ValueError if files are broken or do not belong together.
+    """
+    checkpoint = Path(checkpoint)
+    state = load_torch(checkpoint)
+    tensors = _Tensors(checkpoint, state.get("model", state) if isinstance(state, dict) else {})
+    table = tensors.take("encoder_frontend.embed.weight")
+    params = tensors.encoder(1, "encoder.layers", "layer_norm")
+    check_choice("language", language, _NLLB_LANGUAGES)
+    path = Path(vocabulary) if vocabulary else _beside(checkpoint, ".model", "")
+    processor = load_sentencepiece(path.read_bytes(), str(path))
+    count = processor.get_piece_size()
+    rows = count + 1 + len(_NLLB_LANGUAGES) + _NLLB_OTHERS
+    if len(table) != rows:
+        raise ValueError(
+            f"{path}: must be the vocabulary of {checkpoint.name}, whose table has {len(table)} "
+            f"rows; with its {count} pieces, {rows} are expected"
+        )
+    # fairseq2 has padding, unknown, <s>, </s>; here are fairseq's <s>, padding, </s>, unknown. No
+    # text has <s>, whose row is that of the language.
+    first = count + 1 + _NLLB_LANGUAGES.index(language)
+    table = np.concatenate([table[[first, 0, 3, 1]], table[4 : count + 1]])
+    pieces = [processor.id_to_piece(number) for number in range(3, count)]
+    dictionary = {piece: number for number, piece in enumerate([*SPECIAL_IDS, *pieces])}
+    vocab = _vocab(path, dictionary, LaserText(raw=True, lowercase=False))
+    heads = table.shape[1] // _HEAD_WIDTH
+    options = {"pooling": "mean", "norm": "pre", "specials": [["bos"], ["eos"]]}
+    recorded = {"converted_from": "SONAR (facebookresearch/SONAR)", "language": language}
+    settings = {"languages": languages, "max_length_tokens": max_length_tokens}
+    settings["overwrite"] = overwrite
+    return _save(
+        directory, checkpoint, path, vocab, table, params, heads, options, recorded, settings
+    )
+
+
+class _Tensors:
+    """The tensors of a checkpoint by name, without a prefix that names may have."""
+
+    def __init__(self, path: Path, values: Any, prefix: str = ""):
+        self.path = path
+        try:
+            check_tensors(values)
+        except ValueError as error:
+            raise ValueError(f"{path}: model: {error}") from error
+        self.values = {name.removeprefix(prefix): value for name, value in values.items()}
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        """A tensor as float32; ValueError if it is missing or has another shape than that given."""
+        if name not in self.values:
+            found = ", ".join(sorted(self.values)[:3]) or "none"
+            raise ValueError(f"{self.path}: tensor {name} is missing; found {found}")
+        value = to_numpy(self.values[name], f"{self.path}: {name}")
+        if shape and value.shape != shape:
+            raise ValueError(
+                f"{self.path}: tensor {name} must be {list(shape)}; found {list(value.shape)}"
+            )
+        return value
+
+    def encoder(self, library: int, layers: str, final_norm: str) -> dict[str, Any]:
+        """Parameters of the layers and of the last norm, in the names of a library of `_LAYER`."""
+        starts = {
+            name.removeprefix(f"{layers}.").split(".")[0]
+            for name in self.values
+            if name.startswith(f"{layers}.")
+        }
+        width = self.take(f"{layers}.0.{_LAYER['attention_norm'][library]}.weight").size
+        inner = len(self.take(f"{layers}.0.{_LAYER['ffn/inner'][library]}.weight"))
+        sizes = {"ffn/inner": (inner, width), "ffn/outer": (width, inner)}
+        params: dict[str, Any] = {}
+        for number in range(len(starts)):
+            block: dict[str, Any] = {"attention": {}, "ffn": {}}
+            for ours, names in _LAYER.items():
+                name = f"{layers}.{number}.{names[library]}"
+                if ours.endswith("norm"):
+                    block[ours] = self._norm(name, width)
+                    continue
+                part, _, own = ours.partition("/")
+                outputs, inputs = sizes.get(ours, (width, width))
+                kernel = self.take(f"{name}.weight", outputs, inputs).T
+                block[part][own] = {"kernel": kernel, "bias": self.take(f"{name}.bias", outputs)}
+            params[f"blocks_{number}"] = block
+        if f"{final_norm}.weight" in self.values:
+            params["final_norm"] = self._norm(final_norm, width)
+        return params
+
+    def _norm(self, name: str, width: int) -> dict[str, np.ndarray]:
+        return {
+            "scale": self.take(f"{name}.weight", width),
+            "bias": self.take(f"{name}.bias", width),
+        }
+
+
+def _beside(path: Path, suffix: str, shared: str) -> Path:
+    """The file of a suffix with the same name, with the name that encoders share, or alone."""
+    for found in (path.with_suffix(suffix), path.with_name(f"{shared}{suffix}")):
+        if found.is_file():
+            return found
+    alone = sorted(path.parent.glob(f"*{suffix}"))
+    if len(alone) != 1:
+        found = ", ".join(file.name for file in alone) or "none"
+        raise ValueError(f"{path}: needs its {suffix} file beside it; found {found}")
+    return alone[0]
+
+
+def _vocab(path: Path, dictionary: Mapping[str, int], text: LaserText) -> LaserVocab:
+    files = {DICTIONARY_FILE: dictionary_file(dictionary), SENTENCEPIECE_FILE: path.read_bytes()}
+    try:
+        return LaserVocab(files, text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _save(
+    directory: str | os.PathLike[str],
+    checkpoint: Path,
+    vocabulary: Path,
+    vocab: LaserVocab,
+    table: np.ndarray,
+    params: dict[str, Any],
+    heads: Any,
+    options: Mapping[str, Any],
+    recorded: dict[str, Any],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    recorded |= {"checkpoint": checkpoint.name, "vocabulary": vocabulary.name}
+    if type(heads) is not int or heads < 1 or table.shape[1] % heads:
+        raise ValueError(
+            f"{checkpoint}: the attention heads must divide the width {table.shape[1]}; found "
+            f"{heads!r:.40}"
+        )
+    blocks = [name for name in params if name.startswith("blocks_")]
+    save_model(
+        directory,
+        family=FAMILY,
+        encoder_args={
+            "vocab_size": len(table),
+            "vocab_multiple": 1,
+            "width": table.shape[1],
+            "layers": len(blocks),
+            "heads": heads,
+            "ffn_width": params["blocks_0"]["ffn"]["inner"]["kernel"].shape[1],
+            "last_norm": "final_norm" in params,
+            **options,
+        },
+        params={"embed": {"embedding": table}, **params},
+        vocab=vocab,
+        training=recorded,
+        **settings,
+    )
+    return recorded
