@@ -12,6 +12,7 @@ import logging
 from pathlib import Path
 
 from xling_jax.cli.options import words
+from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, require_file
 from xling_jax.papers import gong, li_mak, mao, yu
 from xling_jax.papers.tables import SCALES, Table
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
                     found.update(reproduction.measure(part))
         results.append(page.Result(name, table, args.scale, measured))
     if not args.dry_run:
-        print(page.write(args.output or args.workdir, args.table, results))
+        print(printable(page.write(args.output or args.workdir, args.table, results)))
 
 
 def list_tables() -> str:

@@ -53,7 +53,7 @@ TABLES = {
             _sizes("T-LASER", _T_LASER, CT_LASER),
         ),
         "Sizes are those of the published configs at every scale, parameters in the papers' "
-        "convention. Speed: source words per second of training at this scale, on this machine; "
+        "convention. Speed: tokens per second of training at this scale, on this machine; "
         "WPS_dist with the distance constraint (cLASER_1, cLASER_6, cT-LASER). Ratios carry over "
         "between machines, the speeds themselves do not.",
         cost=_COST,

@@ -1,7 +1,6 @@
 """Ours beside theirs as Markdown, JSON and one self-contained HTML page."""
 
 import base64
-import html
 import importlib.resources
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +20,15 @@ _BETTER, _WORSE = "0, 114, 178", "213, 94, 0"  # Okabe and Ito's blue and vermil
 
 
 class Cell(NamedTuple):
-    """A cell of the page: where it stands, both values, our deviation over seeds if there are."""
+    """A cell of the page: where it stands, both values, whether they are no percentages, and our
+    deviation over seeds, if there are several.
+    """
 
     line: str
     column: str
     key: Key
     pair: Pair
+    plain: bool
     deviation: float | None = None
 
 
@@ -76,7 +78,9 @@ class Result:
                 pair = pair._replace(note=", ".join(filter(None, [*notes, pair.note])))
                 if pair[:2] != (None, None):
                     spread = statistics.stdev(values) if len(values) > 1 else None
-                    yield Cell(*self._place(label, key), key, pair, spread)
+                    yield Cell(
+                        *self._place(label, key), key, pair, key.measure in self.table.plain, spread
+                    )
 
     def _is_shown(self, key: Key) -> bool:
         """Of a table of means only, those; of one of directions, none within a language."""
@@ -96,9 +100,7 @@ class Result:
     def grid(self) -> tuple[list[str], dict[str, dict[str, Cell]]]:
         """Columns, and the cells of each line by column; turned if that is narrower."""
         cells = [*self.cells()]
-        lines, columns = (
-            dict.fromkeys(names) for names in zip(*(c[:2] for c in cells), strict=True)
-        )
+        lines, columns = (dict.fromkeys(cell[at] for cell in cells) for at in (0, 1))
         if len(columns) > len(lines) and not self.table.matrix:
             cells = [c._replace(line=c.column, column=c.line) for c in cells]
             lines, columns = columns, lines
@@ -126,7 +128,8 @@ def markdown(result: Result) -> str:
     columns, rows = result.grid()
     lines = [f"## {result.name}: {result.table.title}", "", f"Scale {result.scale}. "
              f"{result.table.selection} Cells: ours / published.", ""]  # fmt: skip
-    lines += [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
+    if columns:
+        lines += [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
     for line, cells in rows.items():
         shown = [_text(cells[c]) if c in cells else "" for c in columns]
         lines.append(f"| {' | '.join(_escaped(part) for part in (line, *shown))} |")
@@ -138,24 +141,27 @@ def _escaped(text: str) -> str:
 
 
 def _text(cell: Cell) -> str:
-    ours, theirs, note = cell.pair
+    ours, theirs = _values(cell)
+    note = f" ({cell.pair.note})" if cell.pair.note and ours != "–" and not cell.key.mean else ""
+    return f"{ours}{note} / {theirs}"
+
+
+def _values(cell: Cell) -> tuple[str, str]:
+    """Ours, with its deviation, and theirs, as text."""
     spread = f" ± {cell.deviation:.1f}" if cell.deviation is not None else ""
-    note = f" ({note})" if note and ours is not None and not cell.key.mean else ""
-    return f"{_number(ours)}{spread}{note} / {_number(theirs)}"
+    return f"{_number(cell.pair.ours, cell.plain)}{spread}", _number(cell.pair.theirs, cell.plain)
 
 
-def _number(value: float | str | None) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, str):
-        return value
-    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) > 100 else f"{value:.1f}"
+def _number(value: float | str | None, plain: bool) -> str:
+    if value is None or isinstance(value, str):
+        return value or "–"
+    return f"{value:,.0f}" if plain and (value == int(value) or value >= 1000) else f"{value:.1f}"
 
 
-def _color(cell: Cell, plain: Sequence[str]) -> str:
+def _color(cell: Cell) -> str:
     """CSS for the difference of two percentages."""
     ours, theirs, _ = cell.pair
-    if not (isinstance(ours, float) and isinstance(theirs, float)) or cell.key.measure in plain:
+    if not (isinstance(ours, float) and isinstance(theirs, float)) or cell.plain:
         return ""
     share = min(abs(ours - theirs) / _FULL, 1) * 0.6
     return f"background: rgba({_BETTER if ours >= theirs else _WORSE}, {share:.2f})"
@@ -181,13 +187,13 @@ def page(results: Sequence[Result], title: str) -> str:
         columns, rows = result.grid()
         cells = {
             line: [
-                (*map(html.unescape, (_number(c.pair.ours), _number(c.pair.theirs))),
-                 c.pair.note, c.deviation, _color(c, result.table.plain))
-                if (c := found.get(column)) else None
+                (*_values(found[column]), found[column].pair.note, _color(found[column]))
+                if column in found
+                else None
                 for column in columns
             ]
             for line, found in rows.items()
-        }  # fmt: skip
+        }
         files = [f for seeds in result.measured.values() for one in seeds[:1] for f in one.pictures]
         pictures = [
             (f.stem, base64.b64encode(f.read_bytes()).decode()) for f in files if f.exists()

@@ -200,6 +200,11 @@ def compare(ours: Cells, theirs: Cells, key: Key) -> Pair:
     printed, notes = theirs.get(key), []
     if common is not None and len(common) < max(len(own), len(other)):
         notes.append(f"mean of the {len(common)} cells in common")
-    if printed is not None and pair.theirs is not None and abs(printed - pair.theirs) > 0.1 + 1e-6:
-        notes.append(f"the paper prints {printed:g}")
+    if printed is not None and pair.theirs is not None:
+        if abs(printed - pair.theirs) > 0.1 + 1e-6:
+            notes.append(f"the paper prints {printed:g}")
+        elif not notes:  # the same mean, of cells that are not rounded
+            pair = pair._replace(theirs=printed)
+    if printed is not None and not own:
+        return Pair(None, printed)
     return pair._replace(note=", ".join(notes))
