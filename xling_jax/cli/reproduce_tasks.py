@@ -569,9 +569,11 @@ def _pairs(self: Reproduction, part: Part) -> Measured:
     workdir = self.model(part.encoder)
     if self.dry_run:
         return Measured()
-    counts = read_json(workdir / "data/counts.json")["pairs"]
-    (pair,) = counts.values()
-    value = sum(pair[name] for name in (["read"] if part.task == "raw-pairs" else ["kept"]))
+    corpora = read_json(workdir / "data/counts.json")["corpora"].values()
+    pairs = [counts for corpus in corpora for counts in corpus.values()]
+    value = sum(counts["read"] for counts in pairs)
+    if part.task == "filtered-pairs":
+        value -= sum(counts["wrong_letters"] for counts in pairs)
     return Measured({Key(part.measure): value})
 
 
