@@ -83,3 +83,8 @@ def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
         return getattr(importlib.import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Names for tab completion, with those that are not imported yet."""
+    return sorted({*globals(), *_FUNCTIONS})

@@ -1,5 +1,6 @@
 """Precision from scores: known likelihoods, other shares of translations, cuts, stored curves."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -86,6 +87,17 @@ def test_text_without_translations_has_none(calibration):
     pairs = pairs_of(draw(np.random.default_rng(2), 5000, 0.0)[0])
     assert calibration.probabilities(pairs).sum() < 50
     assert calibration.count_for(pairs, 0.95) <= 5
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.0])
+def test_an_estimate_holds_unless_translations_score_as_if_wrong(calibration, curve, share):
+    pairs = pairs_of(draw(np.random.default_rng(1), 4_000, share)[0])
+    assert calibration.describes(pairs)
+    # A model whose translations score 3 spreads higher: these here are like its wrong pairs.
+    higher = ScoreCurve(tuple((slope, intercept - 3 * slope) for slope, intercept in curve.lines))
+    other = dataclasses.replace(calibration, curves={"ratio": higher})
+    assert other.probabilities(pairs).mean() < 0.2
+    assert other.describes(pairs) == (share == 0)
 
 
 def test_odd_scores(curve, calibration):

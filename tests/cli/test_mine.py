@@ -15,6 +15,7 @@ import xling_jax
 from tests.align import laser_mining
 from xling_jax.align import mining
 from xling_jax.align.filters import Filters
+from xling_jax.align.histogram import score_histogram
 from xling_jax.cli import mine_cut
 from xling_jax.cli.main import main
 from xling_jax.corpora.specs import read_corpus
@@ -541,7 +542,10 @@ def test_what_a_cut_keeps_and_says(caplog):
     rows, scores = np.arange(5), np.array([3, 1, 4, 2, 3], np.float32)
     precisions = np.array([1.0, 0.9, 0.8, 0.7, 0.6])
     calibration = types.SimpleNamespace(
-        k=4, precisions=lambda ranked: precisions, count_for=lambda ranked, precision: 3
+        k=4,
+        precisions=lambda ranked: precisions,
+        count_for=lambda ranked, precision: 3,
+        describes=lambda ranked: True,
     )
     source, target = ["a", "b", "in 7", "c", "d"], ["x", "y", "in 8", "z", "w"]
 
@@ -563,12 +567,34 @@ def test_what_a_cut_keeps_and_says(caplog):
     )
 
 
+def test_the_valley_is_a_threshold_and_an_estimate_that_does_not_hold_is_not_given(caplog):
+    caplog.set_level("INFO")
+    random = np.random.default_rng(0)
+    scores = np.concatenate([random.normal(1.4, 0.05, 300), random.normal(0.8, 0.05, 700)])
+    texts, rows = [""] * 1000, np.arange(1000)
+    pairs = mining.MinedPairs(rows, rows, scores.astype(np.float32))
+    calibration = types.SimpleNamespace(
+        k=4, describes=lambda ranked: False, count_for=lambda ranked, precision: 30
+    )
+    how = {"unusable": None, "unit": "margin"}
+    cut = lambda pairs, **cut: mine_cut.Cut(**cut).apply(
+        pairs, Filters(), calibration, texts, texts, **how
+    )
+    assert cut(pairs, threshold="auto").source.tolist() == [*range(300)]
+    assert caplog.messages[-1].startswith("kept 300 of 1,000 pairs with margin > 1.1")
+    assert len(cut(pairs, precision=0.9)) == 30  # as asked for
+    assert "--threshold auto takes 1.1" in caplog.text and "expected precision" not in caplog.text
+    pairs = pairs.take(slice(300))
+    assert len(cut(pairs, threshold="auto")) == 300
+    assert "the scores have no valley, as of pairs of one kind; all are kept" in caplog.text
+
+
 def test_thresholds_of_precisions_are_logged(caplog):
     caplog.set_level("INFO")
     rows = np.arange(200)
     pairs = mining.MinedPairs(rows, rows, np.linspace(2, 0.01, 200, dtype=np.float32))
     precisions = np.where(rows < 10, 0.93, np.where(rows < 150, 0.96, 0.5))
-    mine_cut._log_scores(pairs, precisions, "margin")
+    mine_cut._log_scores(pairs, score_histogram(pairs.scores), precisions, "margin")
     said = [line for line in caplog.messages if "expected precision" in line]
     kept = [(f"0.{p}", "150 pairs, margin ≥ 0.5100") for p in (95, 90, 80)]
     kept.append(("0.50", "200 pairs, margin ≥ 0.0100"))

@@ -110,6 +110,21 @@ def test_files_must_exist():
             settings(flag, "none")
 
 
+def test_home_is_expanded_where_the_shell_does_not(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_text("Ja.\n")
+    words = ["embed", "--model=mini", "--input=~/a.txt", "--output=~/a.npy"]
+    assert main(words) == 0 and (tmp_path / "a.npy").exists()
+    data = ["evaluate", "retrieval", "--model=mini", "--data=~/b.tsv", "--output", str(tmp_path)]
+    assert main(data) == 2 and f"--data {tmp_path}/b.tsv: no such file" in capsys.readouterr().err
+
+
+def test_functions_that_are_imported_late_are_completed():
+    import xling_jax
+
+    assert {"load", "mine", "align_sentences"} <= {*dir(xling_jax)}
+
+
 def test_help_names_choices_and_defaults(capsys):
     with pytest.raises(SystemExit):
         settings("--help")

@@ -82,6 +82,8 @@ def write_place(place: Path) -> None:
     with gzip.open(place / "corpora/news.tsv.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join([header, *table[:240], ""]))
     (place / "dev.tsv").write_text("\n".join([header, *table[240:], ""]), encoding="utf-8")
+    crawled = [f"{en}\t{de}\n" for en, de in zip(["en", *texts["en"]], ["de", *texts["de"]])]
+    (place / "crawled.tsv").write_text("".join(crawled), encoding="utf-8")
     blocks = zip(texts["en"][:240], texts["de"][:240])
     (place / "dialog.pairs").write_text("\n\n".join(map("\n".join, blocks)), encoding="utf-8")
     for code in texts:

@@ -144,6 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = did_you_mean(word.partition("=")[0], flags)
         parser.error(f"{args.command}: unknown argument {word}{hint and f'; {hint}'}")
     args.config_overrides = overrides
+    _expand_home(args)
     _set_up(args.quiet)
     from xling_jax.cli.remote import local_arguments
     from xling_jax.cli.shards import name_output
@@ -170,6 +171,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = " ".join(text.split())
         print(f"xling {args.command}: error: {printable(text)}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
+
+
+def _expand_home(args: argparse.Namespace) -> None:
+    """Expands `~/`, which the shell leaves alone in `--input=~/text.de`."""
+
+    def expand(value: object) -> object:
+        if isinstance(value, list):
+            return [expand(item) for item in value]
+        is_home = isinstance(value, str) and value.startswith("~/")
+        return os.path.expanduser(value) if is_home else value
+
+    for name, value in vars(args).items():
+        if name not in ("words", "config_overrides"):
+            setattr(args, name, expand(value))
 
 
 def _use_large_pages() -> None:

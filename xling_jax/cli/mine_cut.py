@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xling_jax.align.filters import Filters
-from xling_jax.align.histogram import format_histogram, score_histogram
+from xling_jax.align.histogram import ScoreHistogram, format_histogram, score_histogram
 from xling_jax.align.mining import MinedPairs
 from xling_jax.cli.options import flag
 from xling_jax.files.lines import BrokenLine
@@ -28,14 +28,27 @@ _logger = logging.getLogger(__name__)
 _FEW = 0.01
 # Fewer scores have no shape to show.
 _SHOWN_FROM = 100
+_AUTO = "auto"
 _SHOWN_PRECISIONS = (0.99, 0.95, 0.9, 0.8, 0.5)
+
+
+def _threshold(text: str) -> float | str:
+    try:
+        return text if text == _AUTO else float(text)
+    except ValueError:
+        raise ValueError(f"must be a number or {_AUTO}; got {text!r}") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cut:
     """The cut as options; by default all pairs are kept."""
 
-    threshold: float | None = option(None, "keep pairs that score more than this")
+    threshold: float | str | None = option(
+        None,
+        "keep pairs that score more than this; auto: than the valley of the scores",
+        type=_threshold,
+        metavar="SCORE",
+    )
     precision: float | None = option(
         None, "keep the most pairs with this expected share of translations, such as 0.95"
     )
@@ -44,7 +57,8 @@ class Cut:
     def given(self) -> list[str]:
         """Arguments that were given, such as "--top 100"."""
         values = dataclasses.asdict(self).items()
-        return [f"{flag(name)} {value:g}" for name, value in values if value is not None]
+        shown = lambda value: value if isinstance(value, str) else f"{value:g}"
+        return [f"{flag(name)} {shown(value)}" for name, value in values if value is not None]
 
     def check(self, retrieval: str, model: str | None) -> None:
         """Raises `OptionError` if the arguments contradict each other, or others."""
@@ -123,14 +137,23 @@ class Cut:
         # Texts of a few lines have fewer candidates than the calibration; only --precision needs
         # them.
         is_alike = calibration and runners_up is not None and runners_up.k == calibration.k
+        histogram = score_histogram(ranked.scores)
         if is_alike or self.precision is not None:
-            precisions = calibration.precisions(ranked)
-        _log_scores(ranked, precisions, unit)
+            if calibration.describes(ranked):
+                precisions = calibration.precisions(ranked)
+            else:
+                self._log_unknown(histogram.valley)
+        _log_scores(ranked, histogram, precisions, unit)
         given = unusable is not None
         problem_of = filters.of_given_pairs() if given else filters.pair_problem
         count = len(ranked)
-        if self.threshold is not None:
-            count = np.count_nonzero(ranked.scores > self.threshold)
+        threshold = histogram.valley if self.threshold == _AUTO else self.threshold
+        if threshold is not None:
+            count = np.count_nonzero(ranked.scores > threshold)
+        elif self.threshold == _AUTO:
+            _logger.warning(
+                "--threshold auto: the scores have no valley, as of pairs of one kind; all are kept"
+            )
         elif self.precision is not None:
             count = calibration.count_for(ranked, self.precision)
         passing, dropped = _passing(ranked.take(slice(count)), self.top, problem_of, source, target)
@@ -148,13 +171,28 @@ class Cut:
         dropped += also_dropped
         kept[order[np.flatnonzero(passing)]] = True
         if cuts or precisions is not None or dropped:
-            self._log(ranked, count, int(kept.sum()), len(pairs), precisions, dropped, unit)
+            self._log(
+                ranked, count, int(kept.sum()), len(pairs), precisions, dropped, unit, threshold
+            )
         if count < _FEW * len(ranked) and self.top is None:
             _logger.warning(
                 "%s keeps next to nothing, %s of %s pairs; relax it, or use --top N",
                 *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
             )
         return pairs.take(kept)
+
+    def _log_unknown(self, valley: float | None) -> None:
+        """Says that there is no estimate of the precision, and what to take in its place."""
+        instead = (
+            f"--threshold auto takes {valley:.4f}, the valley of the scores"
+            if valley is not None
+            else "their scores have one mode, as those of texts that are all translations"
+        )
+        _logger.log(
+            logging.INFO if self.precision is None else logging.WARNING,
+            "precision cannot be estimated, sentences of these texts resemble one another: %s",
+            instead,
+        )
 
     def _log(
         self,
@@ -165,13 +203,13 @@ class Cut:
         precisions: np.ndarray | None,
         dropped: Counter[str],
         unit: str,
+        score: float | None,
     ) -> None:
         text = f"kept {num_kept:,} of {num_pairs:,} pairs"
-        score = self.threshold
         if score is None and 0 < count < len(ranked):
             score = round(float(ranked.scores[count - 1 : count + 1].mean()), 4)
         if score is not None:
-            text += f" with {unit} > {score:g}"
+            text += f" with {unit} > {round(score, 6):g}"
         if count and precisions is not None:
             text += f", expected precision {precisions[count - 1]:.2f}"
         if dropped:
@@ -200,12 +238,14 @@ def _passing(
     return passing, dropped
 
 
-def _log_scores(ranked: MinedPairs, precisions: np.ndarray | None, unit: str) -> None:
+def _log_scores(
+    ranked: MinedPairs, histogram: ScoreHistogram, precisions: np.ndarray | None, unit: str
+) -> None:
     """Logs the shape of the scores, and what thresholds would keep."""
     if len(ranked) < _SHOWN_FROM:
         return
     _logger.info("%ss of the %s pairs:", unit, f"{len(ranked):,}")
-    for line in format_histogram(score_histogram(ranked.scores)):
+    for line in format_histogram(histogram):
         _logger.info("  %s", line)
     for precision in _SHOWN_PRECISIONS if precisions is not None else ():
         if len(enough := np.flatnonzero(precisions >= precision)):

@@ -1,5 +1,6 @@
 """Local copies of what a config or a command names at URLs."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ def local_names(value: Any) -> Any:
 def local_name(name: str) -> str:
     """Copies what is at a URL to this machine, and returns the name of the copy.
 
-    The name is the URL of a file, a directory or files by a pattern, or a corpus `KIND:URL`. Any
-    other is returned as it is.
+    The name is the URL of a file, a directory or files by a pattern, or a corpus `KIND:URL`. Of any
+    other only `~/` is expanded.
 
     Raises:
         OptionError: if there is nothing at the URL, or its protocol is not supported.
@@ -37,7 +38,7 @@ def local_name(name: str) -> str:
             return str(urls.fetch(name, cache_for("inputs"), without))
     if "://" in name and name.partition(":")[0] in READERS:
         return moved_corpus(name, local_name)
-    return name
+    return os.path.expanduser(name) if name.startswith("~/") else name
 
 
 def cache_for(kind: str) -> Path:

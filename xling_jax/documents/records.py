@@ -6,6 +6,7 @@ rule is an error, because ids stand for documents in gold pairs and results.
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -300,7 +301,9 @@ def read_folder(path: str | Path, language: str, *, splitter: str = "rule") -> I
         inside = file.relative_to(path)
         if not file.is_file() or any(part.startswith(".") for part in inside.parts):
             continue
-        name = suffixes.sub("", inside.as_posix()).removesuffix(f".{language}")
+        # macOS and others write the same name in other code points.
+        name = unicodedata.normalize("NFC", inside.as_posix())
+        name = suffixes.sub("", name).removesuffix(f".{language}")
         if any(mark in name for mark in "\t\r\n"):
             raise ValueError(f"{file}: a file name with tabs or line ends cannot be an id")
         if (first := files.setdefault(name, file)) != file:
