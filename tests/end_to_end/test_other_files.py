@@ -1,4 +1,4 @@
-"""Files of others, from the command line in fresh processes: Parquet to an encoder, filter and train."""
+"""Files of others in fresh processes: Parquet to an encoder; filter, then train."""
 
 import subprocess
 import sys
