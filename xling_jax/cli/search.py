@@ -11,12 +11,7 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from xling_jax.cli.arguments import (
-    MODEL_HELP,
-    add_vector_options,
-    check_input,
-    load_encoder,
-)
+from xling_jax.cli.arguments import MODEL_HELP, add_vector_options, check_input, load_encoder
 from xling_jax.cli.options import flag
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.untrusted import printable
@@ -112,10 +107,11 @@ def explain_scores(encoder: Encoder, debias: int) -> None:
     """Logs what the scores of first lines mean, if that was measured."""
     if encoder.calibration is None or debias:
         return
-    rows = encoder.calibration.thresholds["absolute"]
+    rows = encoder.calibration.thresholds.get("absolute", ())
     told = [f"{row.score:g}: {row.precision_at_tenth:.0%}" for row in rows if row.score in _TOLD]
-    _logger.info(
-        "scores are cosines; of best matches above a score, so many were translations in texts "
-        "where a tenth of the sentences have one: %s",
-        ", ".join(told),
-    )
+    if told:
+        _logger.info(
+            "scores are cosines; of best matches above a score, so many were translations in texts "
+            "where a tenth of the sentences have one: %s",
+            ", ".join(told),
+        )

@@ -23,7 +23,6 @@ from xling_jax.files.embeddings import read_embeddings, write_embeddings
 from xling_jax.files.hashes import fingerprint, hash_file
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import counted, track
-from xling_jax.files.whole import naming_errors
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -90,7 +89,7 @@ class Corpus:
                 self._index.write(kept)
         for left in glob.glob(f"{glob.escape(f'{path}.{model}-')}*"):
             if not left.startswith(stem):
-                os.unlink(left)
+                Path(left).unlink(missing_ok=True)
 
     def search(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """Finds the lines nearest to each query, best first, at most k."""
@@ -114,8 +113,7 @@ class Corpus:
         """The vectors in a file, which is written if there is none."""
         if not os.path.exists(path):
             lines = track(self._encoded(), "encode", len(self.lines), "line", len)
-            with naming_errors(path):
-                count = write_embeddings(path, lines, dim=self._encoder.dim)
+            count = write_embeddings(path, lines, dim=self._encoder.dim)
             _logger.info("%s: the vectors of %s", path, counted(count, "line"))
         vectors = read_embeddings(path, self._encoder.dim)
         if len(vectors) != len(self.lines):
