@@ -322,3 +322,8 @@ def test_bytes_without_a_precision_are_refused():
         mining.mine(codes, codes, precision="int8")
     with pytest.raises(ValueError, match="precision"):
         mining.mine(codes, codes, precision="uint8")
+
+
+def test_an_expected_precision_is_not_taken_for_a_way_of_storing_vectors():
+    with pytest.raises(ValueError, match=r"precision=0.95 .*calibration.count_for\(pairs, 0.95\)"):
+        mining.mine(np.eye(3), np.eye(3), precision=0.95)

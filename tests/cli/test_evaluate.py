@@ -33,6 +33,21 @@ def test_languages_that_the_encoder_does_not_know_are_named(parallel, tmp_path, 
         assert caplog.messages == ([f"m was not trained on {others}"] if others else [])
 
 
+def test_the_headline_is_of_the_languages_of_the_encoder(tmp_path, caplog, encoder):
+    data = tmp_path / "wide.tsv"
+    rows = (f"en {word}\tde {word}\tnl {word}" for word in WORDS)
+    data.write_text("\n".join(["en\tde\tnl", *rows]) + "\n")
+    encoder.languages = ("de", "en")
+    measured = []
+    for name, options in (("own", ()), ("asked", ("--languages", "de,nl"))):
+        assert evaluate("retrieval", data, tmp_path / name, "--no-pictures", *options) == 0
+        results = json.loads((tmp_path / name / "results.json").read_text())
+        measured.append(results["matrices"]["wide"]["languages"])
+    assert measured == [["en", "de"], ["de", "nl"]]
+    assert caplog.messages[0].startswith("m was not trained on nl: not measured; --languages")
+    assert caplog.messages[-1] == "m was not trained on nl"
+
+
 def test_languages_of_labeled_text_are_named_as_well(labeled, tmp_path, caplog, encoder, capsys):
     encoder.languages = ("en",)
     with caplog.at_level("WARNING"):

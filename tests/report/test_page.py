@@ -222,7 +222,21 @@ def test_runs_of_one_name_are_told_apart(workdir, tmp_path):
     twin.mkdir(parents=True)
     (twin / "metrics.jsonl").write_text('{"step": 1, "train/loss": 1}\n')
     names = [run.name for run in report_data.load_runs([workdir, twin, workdir], [])]
-    assert names[:2] == ["first", "more/first"] and len(set(names)) == 3
+    assert names[:2] == ["runs/first", "more/first"] and len(set(names)) == 3
+
+
+def test_the_best_is_chosen_among_scores_of_the_same_languages():
+    few, many = retrieval_results(), retrieval_results()
+    many["matrices"] = {
+        name: {**m, "languages": [*m["languages"], "nl"]} for name, m in many["matrices"].items()
+    }
+    few["metrics"] = dict.fromkeys(few["metrics"], 0.7)
+    many["metrics"] = dict.fromkeys(many["metrics"], 0.2)
+    runs = [Run("few", None, results=[few, few]), Run("many", None, results=[many])]
+    (table,) = tables.comparison(runs)
+    titles = [title for title, _ in table["groups"] if "published" not in title]
+    assert titles == ["toy (de en)", "toy (de en nl)"]
+    assert not any(row.best for title, rows in table["groups"][:2] for row in rows)
 
 
 def test_text_is_shown_and_never_run():

@@ -240,6 +240,15 @@ def test_text_whose_sides_differ_too_much_takes_lengths_until_more_change_little
     assert 0.95 * best < padding_efficiency(counts, buckets_of(chosen), 0.0) < best < 0.75
 
 
+def test_a_short_run_has_no_more_lengths_than_its_updates_are_worth():
+    rows = np.bincount(np.random.default_rng(0).integers(4, 60, 5000))
+    counts = {"a": LengthCounts(rows, float(rows @ np.arange(len(rows))))}
+    chosen = lambda most: choose_bucket_lengths(
+        counts, lambda lengths: make_buckets(lengths, 600, 1), 0.0, most
+    )
+    assert len(chosen(32)) > 2 and len(chosen(2)) == 2 and chosen(1) == (59,)
+
+
 def test_sentences_of_one_token_fit_the_shortest_bucket():
     counts = {"ab": count_lengths(np.ones((2, 5), int))}
     buckets_of = lambda lengths: make_buckets(lengths, max_tokens=0, batch_multiple=1, batch_size=2)

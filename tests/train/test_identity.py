@@ -111,3 +111,14 @@ def test_a_run_with_an_option_that_is_gone_continues_if_it_did_not_use_it():
     written["data"]["hard_negatives"] = 0.25
     found = config_difference(written, config)
     assert "0.3.0 wrote it" in found and "data.hard_negatives=0.25 is no longer supported" in found
+
+
+def test_a_run_is_extended_and_then_keeps_its_extensions():
+    extended = lambda value: make(overrides=[f"train.extend_to={value}"])
+    assert difference(saved(make()), extended(600)) is None
+    assert difference(saved(extended(600)), extended((600, 900))) is None
+    assert "train.extend_to is [600]" in difference(saved(extended(600)), make())
+    assert "train.extend_to is [600]" in difference(saved(extended(600)), extended(900))
+    longer = make("mini:smoke", ["schedule.decay_steps=9"])
+    found = difference(saved(make("mini:smoke", ["schedule.decay_steps=8"])), longer)
+    assert "to continue a finished run, leave that as it was and set train.extend_to" in found

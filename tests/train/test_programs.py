@@ -3,6 +3,8 @@
 import collections
 import json
 import re
+import threading
+import time
 
 import jax
 import pytest
@@ -12,7 +14,7 @@ from xling_jax.config import load
 from xling_jax.runs.train import continued
 from xling_jax.runs.workdir import Workdir
 from xling_jax.train.loop import open_batches, train
-from xling_jax.train.programs import Program, needed_programs
+from xling_jax.train.programs import Program, Programs, needed_programs
 
 
 @pytest.fixture
@@ -99,3 +101,13 @@ def test_a_run_keeps_the_lengths_it_began_with(tmp_path):
     other = load("ct_laser:smoke", ["--config.data.bucket_lengths=(8, 24)"])
     with pytest.raises(ValueError, match=r"bucket_lengths.* is .* in the checkpoint.* now"):
         continued(other, workdir)
+
+
+def test_a_run_that_is_to_stop_does_not_wait_for_a_program(tmp_path, monkeypatch):
+    corpus = write_corpus(tmp_path / "data", rows=400)
+    released = threading.Event()
+    monkeypatch.setattr(Programs, "_compile", lambda self, program: released.wait(60))
+    started = time.monotonic()
+    result = train(with_buckets(6, 1), str(tmp_path), corpus, stop_waiting=lambda: True)
+    released.set()
+    assert (result.step, result.finished) == (0, False) and time.monotonic() - started < 50

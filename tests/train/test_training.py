@@ -1,6 +1,7 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.train.synthetic import smoke_experiment
@@ -74,3 +75,19 @@ def test_chunks_must_divide_the_batches_of_one_direction_too():
     check_pairs(("de-en", "en-de"))
     with pytest.raises(ValueError, match="encode_chunks=16 must divide the 8 sentences"):
         check_pairs(("de-en", "en-de", "es-en"))
+
+
+def test_the_schedule_begins_anew_for_each_extension():
+    schedule = {"name": "linear_schedule", "init_value": 1.0, "end_value": 0.0}
+    values = {"optimizer": {"name": "sgd"}, "schedule": schedule, "train.total_steps": 4}
+    experiment = smoke_experiment(values | {"train.extend_to": (6, 9)})
+    assert experiment.train.last_step == 9
+    optimizer, one = resolve(experiment).optimizer, jnp.ones(())
+    state, found = optimizer.init(one), []
+    for _ in range(9):
+        update, state = optimizer.update(one, state, one)
+        found.append(-float(update))
+    expected = [1, 0.75, 0.5, 0.25, 1, 0.5, 1, 2 / 3, 1 / 3]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="extend_to=.* must be after train.total_steps=4"):
+        smoke_experiment(values | {"train.extend_to": (4,)})

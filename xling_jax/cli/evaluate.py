@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import itertools
 import logging
 import shlex
 import time
@@ -100,7 +101,8 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
             "--languages",
             type=words,
             metavar="CODE,CODE",
-            help="languages to measure, in order (default: all)",
+            help="languages to measure, in order (default: those that the model was trained on, if "
+            "the data have two of them, otherwise all)",
         )
     if "config" in task.offers:
         parser.add_argument(
@@ -137,6 +139,7 @@ def run(args: argparse.Namespace) -> None:
         raise OptionError(f"--data: results need different names; {args.data} give {names}")
     if not steps:
         encoder = _load_encoder(args, task, data)
+        data = _in_known_languages(args, task, data, encoder)
         path = str(getattr(args, "embeddings", None) or args.model)
         _measure(args, task, data, encoder, path, output)
         return
@@ -145,6 +148,7 @@ def run(args: argparse.Namespace) -> None:
         place = output / str(step) if compares else output
         path = str(Path(args.model, "checkpoints", f"{step:08d}"))
         encoder = _load_checkpoint(args, step)
+        data = _in_known_languages(args, task, data, encoder)
         scores[step] = _measure(args, task, data, encoder, path, place)
         metric = _metric(args, task, scores[step]) if compares else ""
     if compares:
@@ -206,13 +210,32 @@ def _compare(
     return "\n".join([*lines, "", f"Best: {best}. To export it: {command}"])
 
 
-def _warn_of_languages(encoder: Encoder | StoredEmbeddings, data: Sequence[Any], path: str) -> None:
-    """Says which languages the encoder was not trained on, if it knows its own."""
+def _unknown_languages(encoder: Encoder | StoredEmbeddings, data: Sequence[Any]) -> list[str]:
+    """The languages that the encoder was not trained on, if it knows its own."""
     known = {to_iso639_1(code) for code in getattr(encoder, "languages", ())}
     codes = dict.fromkeys(code for one in data for code in getattr(one, "languages", ()))
-    if known and (others := [code for code in codes if to_iso639_1(code) not in known]):
-        listed = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if others[8:] else "")
-        _logger.warning("%s was not trained on %s", path, listed)
+    return [code for code in codes if known and to_iso639_1(code) not in known]
+
+
+def _listed(codes: Sequence[str]) -> str:
+    return ", ".join(codes[:8]) + (f" and {len(codes) - 8} more" if codes[8:] else "")
+
+
+def _in_known_languages(
+    args: argparse.Namespace, task: Task, data: list[Any], encoder: Encoder | StoredEmbeddings
+) -> list[Any]:
+    """The data in the languages of the encoder, unless others are asked for or few are left."""
+    others = _unknown_languages(encoder, data)
+    left = [[c for c in getattr(one, "languages", ()) if c not in others] for one in data]
+    if not others or getattr(args, "languages", None) or min(map(len, left)) < 2:
+        return data
+    try:
+        data = task.load(args.data, list(dict.fromkeys(itertools.chain(*left))))
+    except OptionError:  # such as languages with labels, which were asked for
+        return data
+    line = "%s was not trained on %s: not measured; --languages measures what it names"
+    _logger.warning(line, getattr(args, "embeddings", None) or args.model, _listed(others))
+    return data
 
 
 def _measure(
@@ -228,7 +251,8 @@ def _measure(
     from xling_jax.eval import results as results_lib
 
     started = time.monotonic()
-    _warn_of_languages(encoder, data, path)
+    if others := _unknown_languages(encoder, data):
+        _logger.warning("%s was not trained on %s", path, _listed(others))
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for one in data:

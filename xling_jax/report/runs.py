@@ -3,6 +3,7 @@
 import itertools
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,8 +204,9 @@ def _short_name(path: Path) -> str:
 
 def _make_names_unique(runs: Sequence[Run]) -> None:
     taken: set[str] = set()
+    shared = Counter(run.name for run in runs)
     for run in runs:
-        if run.name in taken and run.path is not None:
+        if shared[run.name] > 1 and run.path is not None:
             run.name = f"{run.path.resolve().parent.name}/{run.name}"
         others = (f"{run.name} ({number})" for number in itertools.count(2))
         names = itertools.chain([run.name], others)

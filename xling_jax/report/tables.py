@@ -4,6 +4,7 @@ import csv
 import functools
 import importlib.resources
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,7 @@ class Row:
         data: name of the data set.
         scores: heading of a column -> percentage.
         source: how it was measured, or where it was published.
+        languages: those it is the mean of, sorted; () if unknown.
         best: headings of the columns whose best score it has.
         is_baseline: it is what encoders must beat.
     """
@@ -37,6 +39,7 @@ class Row:
     data: str
     scores: Mapping[str, float]
     source: str
+    languages: tuple[str, ...] = ()
     best: frozenset[str] = frozenset()
     is_baseline: bool = False
 
@@ -109,9 +112,17 @@ def other_results(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _by_data(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """The rows of each data set, as only these can be compared."""
-    names = dict.fromkeys(row.data for row in rows)
-    return [(name, [row for row in rows if row.data == name]) for name in names]
+    """The rows of each data set and of the same languages, as only these can be compared."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.data, row.languages), []).append(row)
+    several = Counter(data for data, _ in groups)
+
+    def title(data: str, languages: tuple[str, ...]) -> str:
+        named = " ".join(languages[:8]) + (" …" if languages[8:] else "")
+        return f"{data} ({named or 'languages unknown'})" if several[data] > 1 else data
+
+    return [(title(*key), found) for key, found in groups.items()]
 
 
 def _with_best(rows: Sequence[Row], errors: set[str]) -> list[Row]:
@@ -129,7 +140,7 @@ def _with_best(rows: Sequence[Row], errors: set[str]) -> list[Row]:
 def _measured(run: Run, task: str) -> list[Row]:
     """A run's scores on each data set of a task; where there are none, those logged in training."""
     rows = [
-        Row(run.measured_name(results), *summary)
+        Row(run.measured_name(results), *summary, _languages(results, summary[0]))
         for results in run.results
         if results["task"] == task
         for summary in TASKS[task].summary(results)
@@ -147,8 +158,18 @@ def _measured(run: Run, task: str) -> list[Row]:
         if _task_of(metrics) == task:
             shown = {columns[m]: 100 * v[-1] for m, (_, v) in metrics.items() if m in columns}
             step = max(steps[-1] for steps, _ in metrics.values())
-            rows.append(Row(run.name, data, shown, f"while training, step {step:,}"))
+            how = f"while training, step {step:,}"
+            rows.append(Row(run.name, data, shown, how, _sorted(run.config.get("languages"))))
     return rows
+
+
+def _languages(results: Mapping[str, Any], data: str) -> tuple[str, ...]:
+    """The languages that the scores of a data set are of."""
+    return _sorted(((results.get("matrices") or {}).get(data) or {}).get("languages"))
+
+
+def _sorted(languages: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(sorted(languages or ()))
 
 
 def _baseline_rows(runs: Sequence[Run], task: str) -> list[Row]:
@@ -177,7 +198,8 @@ def _without_encoder(run: str, results: Mapping[str, Any]) -> Iterator[Row]:
             summary = TASKS["classification"].summary({**results, "matrices": {name: part}})
             for data, scores, how in summary:
                 how = how.removeprefix(f"{matrix.get('classifier')}, ")
-                yield Row(title, data, scores, f"baseline, {how}", is_baseline=True)
+                own = _languages(results, data)
+                yield Row(title, data, scores, f"baseline, {how}", own, is_baseline=True)
 
 
 def _whole_documents(run: str, results: Mapping[str, Any]) -> Iterator[Row]:
@@ -188,7 +210,10 @@ def _whole_documents(run: str, results: Mapping[str, Any]) -> Iterator[Row]:
             value = results["metrics"].get(f"{data}/recall_{kind}_{similarity}")
             if value is not None:
                 how = f"baseline, by {similarity}"
-                yield Row(f"{run}, {title}", data, {column: 100 * value}, how, is_baseline=True)
+                own = _languages(results, data)
+                yield Row(
+                    f"{run}, {title}", data, {column: 100 * value}, how, own, is_baseline=True
+                )
 
 
 def _task_of(metrics: Mapping[str, Any]) -> str | None:

@@ -67,12 +67,13 @@ def export_checkpoint(
     # The optimizer's state depends on it, and this may be another device.
     dtype = recorded_dtype(checkpoints, step) or experiment.compute_dtype
     trained = dataclasses.replace(experiment, compute_dtype=dtype)
-    targets = sharded_shapes(mesh, resolve(trained, VocabFacts.of(vocab)).shapes)
+    training = resolve(trained, VocabFacts.of(vocab))
+    targets = sharded_shapes(mesh, training.shapes)
     params = read_params(checkpoints, step, targets, vocab.fingerprint)
     export_encoder(
         experiment,
         vocab,
-        jax.device_get(params["encoder"]),
+        jax.device_get(training.encoder(params)),
         directory,
         training={"exported_step": step},
         results={},

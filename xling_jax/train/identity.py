@@ -105,6 +105,8 @@ def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
     given = config.get("train", {})
     train = {"frozen": sorted(given.get("frozen", ()))}
     train["extend_to"] = tuple(given.get("extend_to", ()))
+    if given.get("lora_rank"):
+        train |= {name: given[name] for name in ("lora_rank", "lora_alpha", "lora_targets")}
     train["new_rows_only"] = given.get("new_rows_only", True)
     return affecting | {
         "data": section(DataOptions, config["data"], "data"),

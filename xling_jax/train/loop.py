@@ -92,6 +92,7 @@ def train(
     goal_of: GoalOf = lambda metric: None,
     begin_with: Callable[[Any], Any] = lambda params: params,
     should_stop: Callable[[], bool] = lambda: False,
+    stop_waiting: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, int, float], None] = lambda step, total, compiling_s: None,
     checkpoint_directory: str = "",
     publish: Callable[[], None] = lambda: None,
@@ -108,6 +109,7 @@ def train(
         goal_of: whether a metric of theirs is better if it is higher (`max`) or lower (`min`).
         begin_with: maps the random parameters of a new run to its initial ones.
         should_stop: called after every update; True saves and returns.
+        stop_waiting: called while the run waits for a program to compile, likewise; in one process.
         on_step: called with (updates done, total updates, seconds that the last one compiled).
         checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
         publish: called when `workdir` has new evaluations, or all metrics of a checkpoint about to
@@ -154,7 +156,7 @@ def train(
     needed = needed_programs(batches, accumulation, latest or 0, options.last_step)
     # They compile while the rest is made ready.
     # Several processes must agree on the step at which they stop.
-    stop = should_stop if jax.process_count() == 1 else lambda: False
+    stop = stop_waiting if jax.process_count() == 1 else lambda: False
     with checkpoints, Programs(steps, objective, targets, needed, stop) as programs:
         if latest is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
@@ -166,6 +168,8 @@ def train(
         if jax.process_index() == 0:
             _write_config(experiment, Path(workdir) / "config.json", resumed=start > 0)
         parameters = counted(count_parameters(shapes.params), "parameter")
+        if training.kept.first_row is not None:
+            parameters += f", of which {training.num_trained:,} are trained"
         _logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
         _logger.info("batches: %s", plan_summary(batches))
         epochs, pairs = options.last_step / epoch.steps, counted(epoch.examples, "pair")
@@ -231,7 +235,7 @@ def train(
             exported, params = best
             dev = _read_evaluation(workdir, exported)
     compilations = sum(function._cache_size() for function in steps)
-    encoder = _to_host(params["encoder"])
+    encoder = _to_host(training.encoder(params))
     return Result(step, total, encoder, exported, dev, compilations, finished, reason)
 
 
@@ -497,6 +501,7 @@ class _Run:
         options = self.training.options
         named = {name: getattr(options, name) for name in ("best_metric", "stop_metric")}
         hooks, params = self.hooks, state.params
+        encoder = self.training.encoder(params)
         if not hooks.evaluate and not any(named.values()):
             self.dev = {}
             return
@@ -504,7 +509,7 @@ class _Run:
             _logger.info("step %d: evaluating", step)
         self.dev = hooks.validation(params) if hooks.validation else {}
         for evaluator in hooks.evaluators:
-            self.dev |= evaluator(params["encoder"], step)
+            self.dev |= evaluator(encoder, step)
         self.dev = _from_first_process(self.dev)
         for name, metric in named.items():
             if metric and metric not in self.dev:
@@ -513,7 +518,7 @@ class _Run:
         self.stopping.update(step, self.dev)
         self.writer.write(step, self.dev)
         for callback in hooks.callbacks:
-            callback.on_evaluation(step, dict(self.dev), params["encoder"])
+            callback.on_evaluation(step, dict(self.dev), encoder)
         hooks.publish()
         _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))
 

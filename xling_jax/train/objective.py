@@ -16,6 +16,7 @@ from xling_jax.losses.token_distribution import mask_one_token
 from xling_jax.models.dual import DualEncoder
 from xling_jax.registry import check_choice
 from xling_jax.train.batching import Bucket
+from xling_jax.train.lora import merged
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import (
     TEACHERS,
@@ -92,6 +93,7 @@ class Objective:
     Attributes:
         context: shared by all terms.
         terms: by name, each with a weight.
+        lora_alpha: of the matrices beside the parameters, if there are any, see `train.lora`.
 
     Raises:
         ValueError: if the vocabulary lacks a token that a term needs.
@@ -99,6 +101,7 @@ class Objective:
 
     context: Context
     terms: Mapping[str, Term]
+    lora_alpha: float = 0.0
 
     def __post_init__(self):
         for name, special in (("decoder", "eos"), ("masked", "mask")):
@@ -157,7 +160,7 @@ class Objective:
             key: of dropout, masking and negatives.
             train: whether to use dropout.
         """
-        context, reads = self.context, self.reads
+        context, reads, params = self.context, self.reads, merged(params, self.lora_alpha)
         encode_key, decode_key, other_key = jax.random.split(key, 3)
         source, target = batch["source_tokens"], batch["target_tokens"]
         masked, read = None, (source, target)

@@ -8,6 +8,7 @@ corpora have, an example is a pair of sentences, percent are of the whole run.
 import dataclasses
 import inspect
 import itertools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,6 +63,10 @@ class TrainOptions:
             `encoder/blocks_0`.
         new_rows_only: with `vocab.extend`, leave the encoder of `model_init` as it is but for the
             rows of the new pieces, so that what it knows keeps its vectors.
+        lora_rank: train matrices of this rank beside the arrays of the encoder, which stay as they
+            are, and add their products in the export, see `train.lora`; 0 for none.
+        lora_alpha: the factor of the products is `lora_alpha` / `lora_rank`.
+        lora_targets: regular expression for the paths of these arrays in the encoder.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
             (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
 
@@ -93,6 +98,9 @@ class TrainOptions:
     model_init: str = ""
     frozen: tuple[str, ...] = ()
     new_rows_only: bool = True
+    lora_rank: int = 0
+    lora_alpha: float = 16.0
+    lora_targets: str = r"(blocks|layers)_\d+/.*kernel"
     word_vectors: str = ""
 
     def __post_init__(self):
@@ -105,6 +113,14 @@ class TrainOptions:
                 f"train.max_length_tokens={self.max_length_tokens} must be at least 3, or 0 for "
                 "the limit of the encoder"
             )
+        check_number(self.lora_rank, "train.lora_rank", 0)
+        check_number(self.lora_alpha, "train.lora_alpha", 0)
+        try:
+            re.compile(self.lora_targets)
+        except re.error as error:
+            raise ValueError(
+                f"train.lora_targets={self.lora_targets!r} must be a regular expression: {error}"
+            ) from error
         check_number(self.keep_best, "train.keep_best", 0)
         if any(a >= b for a, b in itertools.pairwise(self.stages)):
             raise ValueError(

@@ -15,12 +15,14 @@ from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_static import NOT_TRAINED
 from xling_jax.models.registry import CrossLingualModel
 from xling_jax.registry import check_choice
+from xling_jax.train import lora
 from xling_jax.train.batches import Direction
 from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective
 from xling_jax.train.optimizer import (
+    NO_ROW,
     Frozen,
     frozen,
     is_named,
@@ -90,6 +92,17 @@ class Training:
     init: Callable[[], TrainState]
     shapes: TrainState
 
+    @property
+    def num_trained(self) -> int:
+        """The number of parameters that change."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.shapes.params)
+        shares = ((leaf, self.kept.changes(path, leaf)) for path, leaf in leaves)
+        return sum(round(leaf.size * float(np.mean(share))) for leaf, share in shares)
+
+    def encoder(self, params: Any) -> Any:
+        """The parameters of the encoder as they are exported."""
+        return lora.merged(params, self.options.lora_alpha)["encoder"]
+
     def steps(self, mesh: Mesh) -> Steps:
         """The functions of an update on a mesh."""
         return make_steps(
@@ -127,18 +140,25 @@ def resolve(
         rate = optax.join_schedules(rates, train.stages[:-1])
     optimizer = make_optimizer(schedule=rate, **experiment.optimizer)
     has_features = experiment.config["encoder"].get("features")
-    options = experiment.preparation.vocab
-    kept = Frozen(
-        names={*train.frozen, *(NOT_TRAINED if has_features else ())},
-        first_row=options.size if options.extend and train.new_rows_only else None,
-    )
+    vocab_options, first_row = experiment.preparation.vocab, None
+    if vocab_options.extend and (train.new_rows_only or train.lora_rank):
+        first_row = vocab_options.size
+    elif train.lora_rank:
+        first_row = NO_ROW
+    names = {*train.frozen, *(NOT_TRAINED if has_features else ())}
+    kept = Frozen(names, first_row)
     if kept:
         optimizer = frozen(optimizer, kept)
     if compute_dtype(experiment.compute_dtype) == jnp.float16:
         optimizer = with_loss_scale(optimizer)
     objective = make_objective(experiment, vocab, num_devices)
     model = objective.context.model
-    init, shapes = abstract_state(init_params(model), optimizer, experiment.seed)
+    create = init_params(model)
+    if rank := train.lora_rank:
+        create = lambda key: lora.add_matrices(
+            init_params(model)(key), rank, train.lora_targets, jax.random.fold_in(key, 1)
+        )
+    init, shapes = abstract_state(create, optimizer, experiment.seed)
     _check_dim(model, shapes.params)
     _check_frozen(train.frozen, shapes.params)
     training = Training(experiment, train, schedule, objective, optimizer, kept, init, shapes)
@@ -176,7 +196,7 @@ def make_objective(
         encode_chunks=experiment.objective.encode_chunks,
         num_devices=num_devices,
     )
-    return Objective(context, experiment.terms)
+    return Objective(context, experiment.terms, experiment.train.lora_alpha)
 
 
 def _with_arguments(model: CrossLingualModel, **arguments: Any) -> CrossLingualModel:
