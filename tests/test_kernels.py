@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh
 
 from xling_jax import products
 from xling_jax.config import load
@@ -163,7 +164,7 @@ def choose(monkeypatch):
     """Whether computation in 16 bits uses the kernels, which it does by itself only on a GPU."""
 
     def choose(used):
-        use = lambda dtype: kernels if used and jnp.dtype(dtype).itemsize == 2 else None
+        use = lambda dtype, rows=0: kernels if used and jnp.dtype(dtype).itemsize == 2 else None
         monkeypatch.setattr(products, "kernels_for", use)
 
     return choose
@@ -267,7 +268,7 @@ def test_flops_are_those_without_kernels(monkeypatch):
     count = lambda: FlopsByShape(training.objective, training.shapes.params)(batch)
     without, asked = count(), []
 
-    def kernels_for(dtype):
+    def kernels_for(dtype, rows=0):
         asked.append(products._WITHOUT_KERNELS.get())
         return None if asked[-1] or jnp.dtype(dtype).itemsize != 2 else kernels
 
@@ -280,14 +281,14 @@ def test_every_kernel_compiles():
     kernels.compile_all()
 
 
-def test_kernels_are_used_in_16_bits_on_a_single_gpu_ampere_or_newer(monkeypatch):
+def test_kernels_are_used_in_16_bits_on_gpus_ampere_or_newer(monkeypatch):
     class Device:
         device_kind, compute_capability = "NVIDIA A100-SXM4-40GB", "8.0"
 
-    def used(dtype, devices):
-        products._one_ampere.cache_clear()
+    def used(dtype, devices, rows=0):
+        products._kernels_compile.cache_clear()
         monkeypatch.setattr(jax, "devices", lambda: devices)
-        return products.kernels_for(dtype) is not None
+        return products.kernels_for(dtype, rows) is not None
 
     monkeypatch.setattr(kernels, "compile_all", lambda: None)
     old, amd = Device(), Device()
@@ -296,7 +297,12 @@ def test_kernels_are_used_in_16_bits_on_a_single_gpu_ampere_or_newer(monkeypatch
     try:
         assert used("bfloat16", [Device()]) and used(jnp.float16, [Device()])
         assert not used("float32", [Device()])
+        # On several, each has its own rows of a batch.
         assert not used("bfloat16", [Device()] * 2)
+        with products.rows_over(AbstractMesh((2,), ("data",))):
+            assert used("bfloat16", [Device()] * 2, rows=6)
+            assert not used("bfloat16", [Device()] * 2, rows=5)
+            assert not used("bfloat16", [Device(), old], rows=6)
         assert not used("bfloat16", [old]) and not used("bfloat16", [amd])
         with products.without_kernels():
             assert not used("bfloat16", [Device()])
@@ -305,7 +311,7 @@ def test_kernels_are_used_in_16_bits_on_a_single_gpu_ampere_or_newer(monkeypatch
         monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
         assert not used("bfloat16", [Device()])
     finally:
-        products._one_ampere.cache_clear()
+        products._kernels_compile.cache_clear()
 
 
 def test_kernels_that_do_not_compile_are_left_out_with_a_warning(monkeypatch, caplog):
@@ -315,14 +321,14 @@ def test_kernels_that_do_not_compile_are_left_out_with_a_warning(monkeypatch, ca
     def fail():
         raise RuntimeError("out of resource: shared memory\nmore")
 
-    products._one_ampere.cache_clear()
+    products._kernels_compile.cache_clear()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
     monkeypatch.setattr(kernels, "compile_all", fail)
     try:
         assert products.kernels_for("bfloat16") is None
     finally:
-        products._one_ampere.cache_clear()
+        products._kernels_compile.cache_clear()
     reason = "out of resource: shared memory"
     message = f"the kernels do not compile ({reason}); XLA computes instead, which is slower"
     assert [record.getMessage() for record in caplog.records] == [f"NVIDIA RTX 9090: {message}"]

@@ -5,8 +5,9 @@ it again: with 32 tokens to a sentence, attention took 4.7 times and a layer nor
 (lab/gpu/h200.md). The kernels are written in Pallas and compiled by Triton. JAX has announced the
 removal of that compiler; without it, and on every other device, XLA computes all three.
 
-`products.kernels_for` says where they are used. Where there is no GPU they run in Pallas's
-interpreter, which is slow and for tests.
+`products.kernels_for` says where they are used. On several devices each computes its own rows of a
+batch (`products.by_device`); the softmax is part of what `losses.fused_softmax` splits. Where there
+is no GPU they run in Pallas's interpreter, which is slow and for tests.
 """
 
 import functools
@@ -18,6 +19,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.typing import DTypeLike
+
+from xling_jax.products import by_device
 
 # The longest sentences of attention, and the most elements of a head: a program keeps all of them
 # in registers and shared memory, of which some cards have 99 KB.
@@ -34,8 +37,13 @@ def _power_of_two(number: int) -> int:
     return max(16, 1 << (number - 1).bit_length())
 
 
+def interpreted() -> bool:
+    """True if kernels run in Pallas's interpreter."""
+    return jax.default_backend() != "gpu"
+
+
 def _call(kernel: Any, warps: int, **options: Any) -> Any:
-    interpret = jax.default_backend() != "gpu"
+    interpret = interpreted()
     params = None if interpret else triton.CompilerParams(num_warps=warps, num_stages=1)
     return pl.pallas_call(kernel, compiler_params=params, interpret=interpret, **options)
 
@@ -151,11 +159,16 @@ def attention(
         mask: [batch or 1, queries or 1, keys] bool.
         heads: see `fits_attention`.
     """
-    return _call_attention(_attention_kernel, heads, query, key, value, mask)[0]
+    return _attend(_attention_kernel, heads, query, key, value, mask)[0]
+
+
+def _attend(kernel: Any, heads: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    call = functools.partial(_call_attention, kernel, heads)
+    return by_device(call, *arrays, whole=(3,) if arrays[3].shape[0] == 1 else ())
 
 
 def _attention_backward(heads: int, saved: tuple[jax.Array, ...], gradient: jax.Array) -> tuple:
-    return *_call_attention(_attention_gradient_kernel, heads, *saved, gradient), None
+    return *_attend(_attention_gradient_kernel, heads, *saved, gradient), None
 
 
 attention.defvjp(
@@ -218,6 +231,13 @@ def layer_norm(
         epsilon: ε.
         dtype: of the result.
     """
+    norm = functools.partial(_norm, epsilon=epsilon, dtype=dtype)
+    return by_device(norm, inputs, scale, bias, whole=(1, 2))
+
+
+def _norm(
+    inputs: jax.Array, scale: jax.Array, bias: jax.Array, *, epsilon: float, dtype: DTypeLike
+) -> jax.Array:
     width = inputs.shape[-1]
     rows = inputs.reshape(-1, width)
     held = _rows_held(width)
@@ -250,6 +270,15 @@ def _norm_backward(
     epsilon: float, dtype: DTypeLike, saved: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     inputs, scale = saved
+    call = functools.partial(_norm_gradient, epsilon=epsilon)
+    of_inputs, of_scale, of_bias = by_device(call, inputs, gradient, scale, whole=(2,))
+    return of_inputs, of_scale.sum(0), of_bias.sum(0)
+
+
+def _norm_gradient(
+    inputs: jax.Array, gradient: jax.Array, scale: jax.Array, *, epsilon: float
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The gradient by the inputs, and by scale and bias those of programs, [programs, width]."""
     width = inputs.shape[-1]
     rows = inputs.reshape(-1, width)
     held = _rows_held(width)
@@ -266,7 +295,7 @@ def _norm_backward(
         out_specs=[block, own, own],
         out_shape=[jax.ShapeDtypeStruct(rows.shape, inputs.dtype), sums, sums],
     )(rows, scale, gradient.reshape(rows.shape))
-    return of_inputs.reshape(inputs.shape), of_scale.sum(0), of_bias.sum(0)
+    return of_inputs.reshape(inputs.shape), of_scale, of_bias
 
 
 layer_norm.defvjp(

@@ -4,21 +4,60 @@ import contextlib
 import contextvars
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jax.typing import DTypeLike
 
 _logger = logging.getLogger(__name__)
 
 _WITHOUT_KERNELS = contextvars.ContextVar("without_kernels", default=False)
+_MESH: contextvars.ContextVar[Mesh | AbstractMesh | None] = contextvars.ContextVar(
+    "mesh", default=None
+)
+
+
+@contextlib.contextmanager
+def rows_over(mesh: Mesh | AbstractMesh | None) -> Iterator[None]:
+    """Within it, functions are traced for batches whose rows are split over all devices of a mesh.
+
+    It is entered while they are traced, in `jit`: another thread may be the one that compiles.
+    """
+    token = _MESH.set(mesh)
+    try:
+        yield
+    finally:
+        _MESH.reset(token)
+
+
+def num_devices() -> int:
+    """The devices that the rows of a batch are split over; see `rows_over`."""
+    mesh = _MESH.get()
+    return 1 if mesh is None else mesh.size
+
+
+def by_device(function: Callable[..., Any], *arrays: Any, whole: Collection[int] = ()) -> Any:
+    """Calls a function of rows with each device's share of them; the results are rows again.
+
+    For functions that XLA cannot split, such as kernels. The first axis of all arrays but those
+    with an index in `whole` must be a multiple of `num_devices()`, and that of each result is split
+    like it. Not to be differentiated with respect to the arrays in `whole`.
+    """
+    if num_devices() == 1:
+        return function(*arrays)
+    mesh, rows = _MESH.get(), PartitionSpec(_MESH.get().axis_names)
+    specs = tuple(PartitionSpec() if i in whole else rows for i in range(len(arrays)))
+    split = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=rows, check_vma=False)
+    return split(*arrays)
 
 
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
-    """Within it, `kernels_for` returns None.
+    """Within it, XLA computes everything: `kernels_for` and `attention_implementation` are None.
 
     For functions that are traced within it; what `jit` has traced before keeps its kernels.
     """
@@ -29,28 +68,50 @@ def without_kernels() -> Iterator[None]:
         _WITHOUT_KERNELS.reset(token)
 
 
-def kernels_for(dtype: DTypeLike) -> ModuleType | None:
+def kernels_for(dtype: DTypeLike, rows: int = 0) -> ModuleType | None:
     """`xling_jax.kernels` where computation in `dtype` uses them, else None.
 
-    That is in bfloat16 and float16 where the only visible device is an NVIDIA GPU, Ampere or newer:
-    Triton multiplies float32 in TF32 and needs compute capability 8, and XLA does not know how to
-    split a kernel over several devices.
+    That is in bfloat16 and float16 on NVIDIA GPUs, Ampere or newer: Triton multiplies float32 in
+    TF32 and needs compute capability 8. XLA does not know how to split a kernel over several
+    devices: with more than one, the batch must be theirs (`rows_over`) and they must share its
+    `rows` evenly.
     """
-    elsewhere = jax.config.jax_default_device is not None  # such as a CPU for comparison
-    if _WITHOUT_KERNELS.get() or elsewhere or jnp.dtype(dtype).itemsize != 2:
+    if not _in_half_on_ampere(dtype) or not _kernels_compile():
         return None
-    if jax.default_backend() != "gpu" or not _one_ampere():
+    if num_devices() != len(jax.devices()) or rows % num_devices():
         return None
     from xling_jax import kernels  # importing Pallas takes 0.1 s
 
     return kernels
 
 
-@functools.cache
-def _one_ampere() -> bool:
-    device, *others = jax.devices()
-    if others or "NVIDIA" not in device.device_kind or float(device.compute_capability) < 8:
+# Sentences up to here have a kernel of their own, heads up to there one of cuDNN.
+_SHORT, _WIDEST_HEAD = 64, 128
+
+
+def attention_implementation(query: jax.Array, key: jax.Array) -> str | None:
+    """`cudnn` where its fused attention is the fastest for [batch, length, heads, width], or None.
+
+    That is beyond 64 tokens in bfloat16 and float16 on NVIDIA GPUs, Ampere or newer
+    (lab/gpu/h200.md); it never writes the weights [queries, keys] to memory.
+    """
+    fits = max(query.shape[1], key.shape[1]) > _SHORT
+    fits = fits and query.shape[3] % 8 == 0 and query.shape[3] <= _WIDEST_HEAD
+    return "cudnn" if fits and _in_half_on_ampere(query.dtype) else None
+
+
+def _in_half_on_ampere(dtype: DTypeLike) -> bool:
+    elsewhere = jax.config.jax_default_device is not None  # such as a CPU for comparison
+    if _WITHOUT_KERNELS.get() or elsewhere or jnp.dtype(dtype).itemsize != 2:
         return False
+    return jax.default_backend() == "gpu" and all(
+        "NVIDIA" in device.device_kind and float(device.compute_capability) >= 8
+        for device in jax.devices()
+    )
+
+
+@functools.cache
+def _kernels_compile() -> bool:
     # A version of JAX without Triton, and a card that its compiler does not know, raise any error.
     try:
         from xling_jax import kernels
@@ -59,8 +120,9 @@ def _one_ampere() -> bool:
     except Exception as error:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         message = "%s: the kernels do not compile (%s); XLA computes instead, which is slower"
-        _logger.warning(message, device.device_kind, *reason)
+        _logger.warning(message, jax.devices()[0].device_kind, *reason)
         return False
+    _logger.info("attention, layer norms and softmax by kernels for GPUs")
     return True
 
 

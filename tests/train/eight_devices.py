@@ -4,6 +4,7 @@ Run by `test_mesh.py` in a process of its own, because the number of devices is 
 """
 
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ from jax.sharding import AxisType, Mesh
 
 from benchmarks.hlo_collectives import read_collectives, summary
 from tests.models.tlaser_reference import random_params
+from xling_jax import kernels, products
+from xling_jax.losses import translation
 from xling_jax.models.registry import build_model
 from xling_jax.train import mesh as mesh_module
 from xling_jax.train.loss_scale import with_loss_scale
@@ -53,7 +56,7 @@ def make_batch(seed: int, rows: int) -> dict[str, np.ndarray]:
 
 def make_objective(dropout: float, terms, family: str = "tlaser", **settings):
     """An objective, with further settings, and a state of its model."""
-    sizes = {"width": 16, "heads": 2, "ffn_width": 24, "dropout": dropout}
+    sizes = {"width": 16, "heads": 1, "ffn_width": 24, "dropout": dropout}
     terms = parse_objective(terms)[1]
     reads = all_reads(terms.values())
     model = build_model(
@@ -89,7 +92,9 @@ def make_gradients(*arguments, **options):
         steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, loss_fn.read_twice)
         placed = jax.device_put(state, mesh_module.state_sharding(mesh, state))
         first, *others = (to_global(mesh, batch) for batch in batches)
-        accumulator = steps.first(placed, first, np.int32(0))
+        compiled = steps.first.lower(placed, first, np.int32(0)).compile()
+        gradients.collectives = summary(read_collectives(compiled.as_text(), mesh.size))
+        accumulator = compiled(placed, first, np.int32(0))
         for number, batch in enumerate(others, 1):
             accumulator = steps.more(accumulator, placed, batch, np.int32(number))
         return accumulator
@@ -118,6 +123,28 @@ def reduced_apart(mesh: Mesh) -> float:
         found = summary(read_collectives(program, mesh.size))
         sizes.append({kind: size for kind, _, size, _ in found}["all-reduce"])
     return (sizes[0] - sizes[1]) / state.params["encoder"]["embedding"].nbytes
+
+
+def with_kernels(gradients: Any, expected: Any, mesh: Mesh) -> dict[str, Any]:
+    """Kernels in Pallas's interpreter: differences of the gradients from those without.
+
+    And the kernels in the program for CUDA.
+    """
+    without, in_interpreter = products.kernels_for, kernels.interpreted
+    products.kernels_for = lambda _, rows=0: None if rows % products.num_devices() else kernels
+    translation.softmax_kernels = lambda _: kernels
+    batch = make_batch(0, 16)
+    facts = {
+        "data_parallel": difference(expected, gradients(mesh, batch)),
+        "fsdp": difference(expected, gradients(make_mesh(fsdp=4), batch)),
+    }
+    loss_fn, state = make_objective(0.3, CONSTRAINED)
+    steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, loss_fn.read_twice)
+    kernels.interpreted = lambda: False
+    traced = steps.first.trace(state, to_global(mesh, batch), np.int32(0))
+    facts["for_cuda"] = traced.lower(lowering_platforms=("cuda",)).as_text().count("xla.gpu.triton")
+    products.kernels_for, kernels.interpreted = without, in_interpreter
+    return facts
 
 
 def skipped_update(mesh: Mesh) -> tuple[float, bool, bool]:
@@ -175,6 +202,7 @@ def main() -> None:
         "split_parameters": shards.count(False),
         "accumulated": difference(plain(single, batch), plain(make_mesh(), *halves)),
         "reduced_apart": reduced_apart(make_mesh()),
+        "kernels": with_kernels(constrained, expected, make_mesh()),
         "skipped": [skipped_update(mesh) for mesh in (make_mesh(), make_mesh(fsdp=4))],
     }
     print(json.dumps(facts))

@@ -1,5 +1,6 @@
 import jax.numpy as jnp
 import numpy as np
+import optax.contrib
 import pytest
 
 from xling_jax.config import load
@@ -147,3 +148,12 @@ def test_arguments_that_do_not_fit_each_other_are_named():
         make_schedule("warmup_cosine_decay_schedule", **given)
     assert "warmup_steps=100, decay_steps=8: " in str(e.value)
     assert "train.total_steps" in str(e.value)
+
+
+def test_optimizers_of_optax_contrib_have_their_names_and_arguments():
+    optimizer = make_optimizer("muon", schedule=lambda step: 0.1, beta=0.9, clip_global_norm=0.5)
+    params = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(6, 4)), jnp.float32)}
+    updates, _ = optimizer.update(params, optimizer.init(params), params)
+    expected = optax.contrib.muon(0.1, beta=0.9)
+    updated, _ = expected.update(params, expected.init(params), params)
+    np.testing.assert_allclose(updates["w"], updated["w"], atol=1e-5)  # it ignores the scale

@@ -27,6 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from xling_jax.devices import compute_dtype
 from xling_jax.encode.batch_plan import BatchShapes, plan_batches
 from xling_jax.encode.texts import TokenWindow
+from xling_jax.products import rows_over
 
 _CPU_WINDOW_SENTENCES = 8192
 # Sentences that may come alone next are expected to have at most this many tokens.
@@ -270,9 +271,11 @@ class _Programs:
 @functools.lru_cache(maxsize=16)
 def _programs(module: nn.Module, out_sharding: jax.sharding.Sharding | None) -> _Programs:
     """The same for all encoders of a module, so that they share compiled programs."""
+    mesh = getattr(out_sharding, "mesh", None)
 
     def apply(params: Any, tokens: jax.Array) -> jax.Array:
-        embeddings = module.apply({"params": params}, tokens, deterministic=True)
+        with rows_over(mesh):
+            embeddings = module.apply({"params": params}, tokens, deterministic=True)
         return embeddings.astype(jnp.float32)
 
     return _Programs(jax.jit(apply, out_shardings=out_sharding))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from xling_jax.products import kernel_gradient
+from xling_jax.products import by_device, kernel_gradient, num_devices
 
 # Of the gradient of float16 logits, which is at most 1 in size for a weight of 1: half of the
 # probabilities of a large vocabulary are too small for float16.
@@ -187,7 +187,8 @@ def fused_loss(
             0 for that of `logits_limit`.
         hidden: [batch, ..., width].
         table: [rows, width] float32; `chunk_loss` gets it in the dtype of hidden. It may be
-            [devices, rows, width], a copy for each of the devices that the batch is split over.
+            [devices, rows, width], a copy for each of the devices that the batch is split over
+            (`products.rows_over`), each of which computes the loss of its rows.
         bias: [rows] float32 or None.
         targets: arrays [batch, ...] for `chunk_loss`; constants.
 
@@ -201,14 +202,22 @@ def fused_loss(
     dtype = hidden.dtype
     # Gradients in float16 need the loss scale, which comes in only in the backward pass.
     hidden = hidden.astype(jnp.float32) if dtype == jnp.float16 else hidden
-    if table.ndim == 2:
+    devices = num_devices()
+    if devices == 1:
         return _fused_loss(chunk_loss, max_logits, dtype, hidden, table, bias, targets)
-    split = lambda array: array.reshape(len(table), -1, *array.shape[1:])
-    own = functools.partial(_fused_loss, chunk_loss, max(1, max_logits // len(table)), dtype)
-    sums = jax.vmap(own, in_axes=(0, 0, None, 0))(
-        split(hidden), table, bias, jax.tree.map(split, targets)
-    )
-    return jax.tree.map(jnp.sum, sums)
+    if len(hidden) % devices:
+        raise ValueError(f"the {devices} devices cannot share {len(hidden)} rows evenly")
+    copies = lambda array: jnp.broadcast_to(array, (devices, *array.shape))
+    table = copies(table) if table.ndim == 2 else table
+    bias = None if bias is None else copies(bias)
+
+    def of_device(hidden, copies, targets):
+        table, bias = jax.tree.map(lambda copy: copy[0], copies)
+        limit = max(1, max_logits // devices)
+        sums = _fused_loss(chunk_loss, limit, dtype, hidden, table, bias, targets)
+        return jax.tree.map(lambda total: total[None], sums)
+
+    return jax.tree.map(jnp.sum, by_device(of_device, hidden, (table, bias), targets))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

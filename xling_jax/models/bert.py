@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax import products
-from xling_jax.models.layers import Dense, Dropout, layer_norm, pool, positions
+from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool, positions
 from xling_jax.models.numpy_bert import (
     FARTHEST,
     LAYER_NORM,
@@ -125,15 +124,11 @@ class BertLayer(nn.Module):
         if self.first_only:
             states, query = states[:, :1], query[:, :1]
             bias = None if bias is None else bias[:, :, :1]
-        mask = mask[:, None, None, :]
-        # Not `jax.nn.dot_product_attention`, which jax2onnx writes with the mask after the softmax,
-        # where a large score of padding has taken all weight from the tokens.
         query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
-        scores = products.scores("bqhd,bkhd->bhqk", query, key)
-        scores = scores if bias is None else scores + bias
-        weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(self.dtype)
-        weights = drop(self.attention_dropout, weights)
-        attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
+        dropout = Dropout(self.attention_dropout, self.dropout_generator)
+        attended = attend(
+            query, key, value, mask[:, None], bias=bias, drop=dropout.unless(deterministic)
+        )
         attended = dense(self.width, "attention_output")(attended.reshape(states.shape))
         attended = drop(self.attention_output_dropout, attended)
         states = norm("attention_norm")(states + attended)

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from types import ModuleType
 
 import flax.linen as nn
 import jax
@@ -57,6 +58,11 @@ class Dropout(nn.Module):
         draw = hash_bits if self.generator == "hash" else jax.random.bits
         keep = draw(key, inputs.shape) >= np.uint32(self.rate * 2**32)
         return jnp.where(keep, inputs / (1.0 - self.rate), 0).astype(inputs.dtype)
+
+    def unless(self, deterministic: bool) -> Callable[[jax.Array], jax.Array] | None:
+        """The dropout as a function of its inputs, or None where it drops nothing."""
+        drops = not deterministic and self.rate > 0
+        return functools.partial(self, deterministic=False) if drops else None
 
 
 class Dense(nn.Dense):
@@ -204,6 +210,48 @@ class SentencePooling(nn.Module):
         return jnp.where(mask.any(1)[:, None], pooled, 0)
 
 
+def attend(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: jax.Array,
+    *,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    drop: Callable[[jax.Array], jax.Array] | None = None,
+) -> jax.Array:
+    """softmax(Q Kᵀ · scale + bias) V for each head, [batch, queries, heads, width].
+
+    The softmax is float32; a row of the mask without any True attends uniformly (never NaN).
+
+    Args:
+        query: [batch, queries, heads, width].
+        key: [batch, keys, groups, width]; a group serves heads / groups heads.
+        value: like `key`.
+        mask: bool, broadcastable to [batch, queries, keys]; False is not attended to.
+        bias: broadcastable to [batch, heads, queries, keys]; not with groups.
+        scale: None if the queries are scaled.
+        drop: dropout on the weights.
+    """
+    if drop is None and (fused := products.attention_implementation(query, key)):
+        options = {"bias": bias, "mask": mask[:, None], "scale": 1.0 if scale is None else scale}
+        return jax.nn.dot_product_attention(query, key, value, implementation=fused, **options)
+    # Not XLA's form of it, which jax2onnx writes with the mask after the softmax, where a large
+    # score of padding has taken all weight from the tokens.
+    (batch, queries, heads, width), groups = query.shape, key.shape[2]
+    by_group, mask = groups != heads, mask[:, None]
+    if by_group:
+        query, mask = query.reshape(batch, queries, groups, -1, width), mask[:, None]
+    subscripts = "bqgnd,bkgd->bgnqk" if by_group else "bqhd,bkhd->bhqk"
+    scores = products.scores(subscripts, query, key)
+    scores = scores if scale is None else scores * np.float32(scale)
+    scores = scores if bias is None else scores + bias
+    weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(value.dtype)
+    weights = weights if drop is None else drop(weights)
+    subscripts = "bgnqk,bkgd->bqgnd" if by_group else "bhqk,bkhd->bqhd"
+    return jnp.einsum(subscripts, weights, value).reshape(batch, queries, heads, width)
+
+
 class Attention(nn.Module):
     """Multi-head attention: softmax(Q Kᵀ / √head_width) V, projected; the softmax is float32.
 
@@ -237,27 +285,21 @@ class Attention(nn.Module):
             return dense(inputs)
 
         query, key, value = project(queries, "query"), project(keys, "key"), project(keys, "value")
-        kernels = products.kernels_for(self.dtype)
+        kernels = products.kernels_for(self.dtype, len(query))
         drops = self.dropout > 0 and not deterministic
         if kernels and not drops and kernels.fits_attention(query, key, self.heads):
             attended = kernels.attention(query, key, value, mask, self.heads)
         else:
-            of_heads = (
+            query = (query / np.sqrt(head_width).astype(np.float32)).astype(self.dtype)
+            query, key, value = (
                 array.reshape(*array.shape[:-1], self.heads, head_width)
-                for array in (query / np.sqrt(head_width).astype(np.float32), key, value)
+                for array in (query, key, value)
             )
-            attended = self._attend(*of_heads, mask, deterministic)
+            drop = Dropout(self.dropout, self.generator).unless(deterministic)
+            attended = attend(query, key, value, mask, drop=drop)
         output_init = self.output_init or self.kernel_init
         output = Dense(self.width, kernel_init=output_init, dtype=self.dtype, name="output")
         return output(attended.reshape(*queries.shape[:-1], self.width))
-
-    def _attend(self, query, key, value, mask, deterministic):
-        """[batch, queries, heads, head_width] from scaled queries, keys and values like that."""
-        scores = products.scores("bqhd,bkhd->bhqk", query.astype(self.dtype), key)
-        scores = jnp.where(mask[:, None], scores, -1e9)
-        weights = nn.softmax(scores).astype(self.dtype)
-        weights = Dropout(self.dropout, self.generator)(weights, deterministic)
-        return jnp.einsum("bhqk,bkhd->bqhd", weights, value)
 
 
 class FeedForward(nn.Module):
@@ -286,18 +328,18 @@ class FeedForward(nn.Module):
         return dense(self.width, self.output_init or self.kernel_init, "outer")(hidden)
 
 
-class _KernelLayerNorm(nn.Module):
-    """The parameters of Linen's LayerNorm, for `kernels.layer_norm`."""
+class LayerNorm(nn.LayerNorm):
+    """Linen's LayerNorm, computed by a kernel where there is one."""
 
-    epsilon: float
-    dtype: DTypeLike
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Normalizes [batch, ..., width] over the last axis."""
+        kernels = self.use_bias and products.kernels_for(self.dtype, len(inputs))
+        return self._by_kernel(inputs, kernels) if kernels else super().__call__(inputs)
 
     @nn.compact
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def _by_kernel(self, inputs: jax.Array, kernels: ModuleType) -> jax.Array:
         scale = self.param("scale", nn.initializers.ones, inputs.shape[-1:])
         bias = self.param("bias", nn.initializers.zeros, inputs.shape[-1:])
-        from xling_jax import kernels  # importing Pallas takes 0.1 s
-
         return kernels.layer_norm(inputs, scale, bias, self.epsilon, self.dtype)
 
 
@@ -305,10 +347,8 @@ def layer_norm(
     epsilon: float, dtype: DTypeLike, name: str | None = None, use_bias: bool = True
 ) -> nn.Module:
     """A layer norm with the variance computed in two passes, as PyTorch does."""
-    if use_bias and products.kernels_for(dtype):
-        return _KernelLayerNorm(epsilon, dtype, name=name)
     options = {"epsilon": epsilon, "dtype": dtype, "use_bias": use_bias}
-    return nn.LayerNorm(**options, use_fast_variance=False, name=name)
+    return LayerNorm(**options, use_fast_variance=False, name=name)
 
 
 class TransformerLayer(nn.Module):

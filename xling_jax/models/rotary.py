@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax import products
 from xling_jax.models.bert import activation_function, padded_table, project
-from xling_jax.models.layers import Dense, Dropout, layer_norm, pool, positions
+from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool, positions
 from xling_jax.models.numpy_bert import PublishedOptions
 from xling_jax.models.numpy_encoders import check_length
 from xling_jax.options import check_number
@@ -217,13 +216,9 @@ class RotaryLayer(RotaryOptions):
         if self.query_key_norm:
             query, key = self.make_norm("query_norm")(query), self.make_norm("key_norm")(key)
         query, key = rotate(query, table), rotate(key, table)
-        query = query.reshape(*query.shape[:2], groups, heads // groups, width)
-        scores = products.scores("bqgnd,bkgd->bgnqk", query, key)
-        scores = scores * np.float32(self.query_scale or width**-0.5)
-        # A row of padding may see nothing; finite scores keep it from being NaN.
-        weights = nn.softmax(jnp.where(mask[:, None, None], scores, -1e9)).astype(self.dtype)
-        weights = self.drop(weights, self.attention_dropout, deterministic)
-        attended = jnp.einsum("bgnqk,bkgd->bqgnd", weights, value)
+        scale = self.query_scale or width**-0.5
+        drop = Dropout(self.attention_dropout, self.dropout_generator).unless(deterministic)
+        attended = attend(query, key, value, mask, scale=scale, drop=drop)
         attended = attended.reshape(*inputs.shape[:2], heads * width)
         return self._dense(self.width, self.attention_bias, "attention_output")(attended)
 

@@ -33,11 +33,13 @@ _TRAINING = {
     "token_kl": "divergence of the token distributions",
     "token_cross_entropy": "cross-entropy of the tokens",
     "mfu": "share of peak FLOPs",
+    "mfu_without_padding": "share of peak FLOPs, without padding",
     "padding_efficiency": "share of tokens that are not padding",
 }
-_TRAINING_SHARES = ("margin_violations", "alignment_accuracy", "mfu", "padding_efficiency")
+_TRAINING_SHARES = ("margin_violations", "alignment_accuracy", "mfu")
+_TRAINING_SHARES += ("mfu_without_padding", "padding_efficiency")
 # Ends of the names of metrics that are about speed.
-_SPEED = ("per_second", "mfu", "padding_efficiency")
+_SPEED = ("per_second", "mfu", "mfu_without_padding", "padding_efficiency")
 
 _MEASURED = {
     "error": "error",

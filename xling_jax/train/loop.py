@@ -28,6 +28,7 @@ from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter, read_metrics
+from xling_jax.train.profile import Profile
 from xling_jax.train.programs import CompilationStopped, Programs, needed_programs
 from xling_jax.train.selection import EarlyStopping, find_goal
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
@@ -210,6 +211,7 @@ def train(
                 options.stop_min_steps,
                 progress.get("early_stopping"),
             ),
+            Profile(options.profile_steps, workdir),
             dev=dict(progress.get("dev", {})),
             evaluation_due=due,
         )
@@ -221,6 +223,7 @@ def train(
                 f"{error}; last good checkpoint: {checkpoints.latest_step()} in {workdir}"
             ) from None
         finally:
+            run.profile.close()
             run.writer.close()
         checkpoints.wait()
         for callback in callbacks:
@@ -360,6 +363,7 @@ class _Run:
     writer: MetricsWriter
     hooks: _Hooks
     stopping: EarlyStopping
+    profile: Profile
     dev: dict[str, float]
     evaluation_due: bool
 
@@ -393,6 +397,7 @@ class _Run:
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             compiled_s = self.programs.seconds
+            self.profile.begin(step)
             try:
                 state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
             except CompilationStopped:
@@ -400,6 +405,7 @@ class _Run:
                 with interval.pause():
                     self._save(state, step - 1, evaluated, interval.progress())
                 return state, step - 1
+            self.profile.end(step, sums)
             if step == start + 1:
                 jax.block_until_ready(sums)
                 elapsed_s = time.monotonic() - begun_s

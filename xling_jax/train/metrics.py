@@ -124,8 +124,9 @@ class Interval:
         """Means of the interval, speed and model FLOPs utilization, as `train/NAME`.
 
         MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak),
-        with the peak of one device in FLOP/s; none if that is 0, unknown. In float16 there are also
-        the latest loss scale and the number of skipped updates.
+        with the peak of one device in FLOP/s; none if that is 0, unknown. Padding counts; without
+        it, the model does about MFU · padding_efficiency of real work (`mfu_without_padding`). In
+        float16 there are also the latest loss scale and the number of skipped updates.
         """
         seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
         values = means(self._sums)
@@ -139,6 +140,7 @@ class Interval:
         values["padding_efficiency"] = self._sums["tokens"] / self._padded_tokens
         if peak:
             values["mfu"] = self._flops / (seconds * num_devices * peak)
+            values["mfu_without_padding"] = values["mfu"] * values["padding_efficiency"]
         return {f"train/{name}": value for name, value in values.items()}
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 
 from xling_jax import options
 from xling_jax.registry import check_choice
@@ -128,12 +129,16 @@ def amsgrad(
 
 
 def find_optimizer(name: str) -> Callable[..., optax.GradientTransformation]:
-    """The optimizer of a name: `amsgrad` above or one of optax; raises ValueError for others."""
-    function = amsgrad if name == "amsgrad" else getattr(optax, name, None)
+    """The optimizer of a name: `amsgrad` above, or one of `optax` or `optax.contrib`, such as muon.
+
+    Raises ValueError for others.
+    """
+    own = {"amsgrad": amsgrad}.get(name)
+    function = own or getattr(optax, name, None) or getattr(optax.contrib, name, None)
     if not callable(function) or "learning_rate" not in inspect.signature(function).parameters:
         raise ValueError(
-            f"optimizer.name={name!r} must be an optimizer of optax, such as adamw, adam, amsgrad "
-            "or sgd"
+            f"optimizer.name={name!r} must be an optimizer of optax or optax.contrib, such as "
+            "adamw, adam, amsgrad, lion or muon"
         )
     return function
 

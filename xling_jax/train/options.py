@@ -67,6 +67,8 @@ class TrainOptions:
             are, and add their products in the export, see `train.lora`; 0 for none.
         lora_alpha: the factor of the products is `lora_alpha` / `lora_rank`.
         lora_targets: regular expression for the paths of these arrays in the encoder.
+        profile_steps: first and last update of a trace for XProf and Perfetto in `W/profile`, such
+            as (100, 105); () for none.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
             (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
 
@@ -101,6 +103,7 @@ class TrainOptions:
     lora_rank: int = 0
     lora_alpha: float = 16.0
     lora_targets: str = r"(blocks|layers)_\d+/.*kernel"
+    profile_steps: tuple[int, ...] = ()
     word_vectors: str = ""
 
     def __post_init__(self):
@@ -133,6 +136,12 @@ class TrainOptions:
         if self.export == "best" and not self.keep_best:
             raise ValueError(
                 "train.export='best' needs a checkpoint that is kept: set train.keep_best=1"
+            )
+        traced = self.profile_steps
+        if traced and not (len(traced) == 2 and 0 < traced[0] <= traced[1]):
+            raise ValueError(
+                f"train.profile_steps={traced!r} must be the first and the last update to trace, "
+                "such as (100, 105)"
             )
         self._check_kept()
         self._check_stopping()

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from xling_jax.products import rows_over
 from xling_jax.train.loss_scale import loss_scale, scale_metrics
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding
 from xling_jax.train.objective import LossFn
@@ -83,7 +84,8 @@ def make_steps(
             value, sums = loss_of_whole(with_constants(params, kept), batch, key, True)
             return (value if multiplier is None else value * multiplier), sums
 
-        (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
+        with rows_over(mesh):
+            (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
         # The constraint above makes gradients replicated. Unless they are sharded before anything
         # else reads them, such as the norm, XLA cannot turn their all-reduce into a reduce-scatter.
         return jax.lax.with_sharding_constraint(gradient, state_shardings.params), sums

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from xling_jax.products import rows_over
 from xling_jax.train.batches import DataOptions, Direction, TranslationBatches
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding, to_global
 from xling_jax.train.metrics import NOT_AVERAGED, means
@@ -33,7 +34,8 @@ class Validation:
             # As in `train.step`: devices exchange parameters, never activations.
             params = jax.lax.with_sharding_constraint(params, everywhere)
             key = jax.random.fold_in(jax.random.key(SEED), number)
-            return objective(params, batch, key, False)[1]
+            with rows_over(mesh):
+                return objective(params, batch, key, False)[1]
 
         self._sums = jax.jit(
             sums,
