@@ -93,7 +93,8 @@ def make_gradients(*arguments, **options):
         placed = jax.device_put(state, mesh_module.state_sharding(mesh, state))
         first, *others = (to_global(mesh, batch) for batch in batches)
         compiled = steps.first.lower(placed, first, np.int32(0)).compile()
-        gradients.collectives = summary(read_collectives(compiled.as_text(), mesh.size))
+        found = summary(read_collectives(compiled.as_text(), mesh.size))
+        gradients.gathers = sum(size for kind, _, size, _ in found if kind == "all-gather")
         accumulator = compiled(placed, first, np.int32(0))
         for number, batch in enumerate(others, 1):
             accumulator = steps.more(accumulator, placed, batch, np.int32(number))
@@ -128,16 +129,16 @@ def reduced_apart(mesh: Mesh) -> float:
 def with_kernels(gradients: Any, expected: Any, mesh: Mesh) -> dict[str, Any]:
     """Kernels in Pallas's interpreter: differences of the gradients from those without.
 
-    And the kernels in the program for CUDA.
+    Also bytes of all-gathers without and with them, and the kernels in the program for CUDA. The
+    latest of `gradients` are those on the mesh.
     """
     without, in_interpreter = products.kernels_for, kernels.interpreted
     products.kernels_for = lambda _, rows=0: None if rows % products.num_devices() else kernels
     translation.softmax_kernels = lambda _: kernels
-    batch = make_batch(0, 16)
-    facts = {
-        "data_parallel": difference(expected, gradients(mesh, batch)),
-        "fsdp": difference(expected, gradients(make_mesh(fsdp=4), batch)),
-    }
+    batch, found = make_batch(0, 16), [gradients.gathers]
+    facts = {"data_parallel": difference(expected, gradients(mesh, batch))}
+    facts["gathers"] = [*found, gradients.gathers]
+    facts["fsdp"] = difference(expected, gradients(make_mesh(fsdp=4), batch))
     loss_fn, state = make_objective(0.3, CONSTRAINED)
     steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, loss_fn.read_twice)
     kernels.interpreted = lambda: False
