@@ -139,11 +139,13 @@ def with_kernels(gradients: Any, expected: Any, mesh: Mesh) -> dict[str, Any]:
     facts = {"data_parallel": difference(expected, gradients(mesh, batch))}
     facts["gathers"] = [*found, gradients.gathers]
     facts["fsdp"] = difference(expected, gradients(make_mesh(fsdp=4), batch))
-    loss_fn, state = make_objective(0.3, CONSTRAINED)
-    steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, loss_fn.read_twice)
-    kernels.interpreted = lambda: False
-    traced = steps.first.trace(state, to_global(mesh, batch), np.int32(0))
-    facts["for_cuda"] = traced.lower(lowering_platforms=("cuda",)).as_text().count("xla.gpu.triton")
+    if jax.__version_info__ < (0, 11):  # later versions lower kernels only where there is a GPU
+        loss_fn, state = make_objective(0.3, CONSTRAINED)
+        steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, loss_fn.read_twice)
+        kernels.interpreted = lambda: False
+        traced = steps.first.trace(state, to_global(mesh, batch), np.int32(0))
+        program = traced.lower(lowering_platforms=("cuda",)).as_text()
+        facts["for_cuda"] = program.count("xla.gpu.triton")
     products.kernels_for, kernels.interpreted = without, in_interpreter
     return facts
 
