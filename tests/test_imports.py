@@ -14,7 +14,17 @@ PACKAGE = ROOT / "xling_jax"
 ROOMS = {"adapters", "align", "corpora", "documents", "encode", "eval", "files", "losses", "models"}
 ROOMS |= {"formats", "papers", "report", "runs", "serve", "text", "train"}
 # What every room may use; of these each may use those before it.
-FOUNDATION = ("version", "registry", "options", "devices", "files", "text", "kernels", "products")
+FOUNDATION = (
+    "version",
+    "registry",
+    "options",
+    "devices",
+    "files",
+    "text",
+    "sharding",
+    "kernels",
+    "products",
+)
 # Another room and the rooms below it that it may use.
 ALLOWED = {
     "losses": set(),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh
 
-from xling_jax import products
+from xling_jax import products, sharding
 from xling_jax.config import load
 from xling_jax.losses import translation
 from xling_jax.models.layers import Attention, TransformerLayer
@@ -299,7 +299,7 @@ def test_kernels_are_used_in_16_bits_on_gpus_ampere_or_newer(monkeypatch):
         assert not used("float32", [Device()])
         # On several, each has its own rows of a batch.
         assert not used("bfloat16", [Device()] * 2)
-        with products.rows_over(AbstractMesh((2,), ("data",))):
+        with sharding.rows_over(AbstractMesh((2,), ("data",))):
             assert used("bfloat16", [Device()] * 2, rows=6)
             assert not used("bfloat16", [Device()] * 2, rows=5)
             assert not used("bfloat16", [Device(), old], rows=6)

@@ -6,7 +6,7 @@ it again: with 32 tokens to a sentence, attention took 4.7 times and a layer nor
 removal of that compiler; without it, and on every other device, XLA computes all three.
 
 `products.kernels_for` says where they are used. On several devices each computes its own rows of a
-batch (`products.by_device`); the softmax is part of what `losses.fused_softmax` splits. Where there
+batch (`sharding.by_device`); the softmax is part of what `losses.fused_softmax` splits. Where there
 is no GPU they run in Pallas's interpreter, which is slow and for tests.
 """
 
@@ -20,7 +20,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.typing import DTypeLike
 
-from xling_jax.products import by_device
+from xling_jax.sharding import by_device
 
 # The longest sentences of attention, and the most elements of a head: a program keeps all of them
 # in registers and shared memory, of which some cards have 99 KB.

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh
 
 from benchmarks.hlo_collectives import read_collectives, summary
 from tests.models.tlaser_reference import random_params
-from xling_jax import kernels, products
+from xling_jax import kernels, products, sharding
 from xling_jax.losses import translation
 from xling_jax.models.registry import build_model
 from xling_jax.train import mesh as mesh_module
@@ -133,7 +133,7 @@ def with_kernels(gradients: Any, expected: Any, mesh: Mesh) -> dict[str, Any]:
     latest of `gradients` are those on the mesh.
     """
     without, in_interpreter = products.kernels_for, kernels.interpreted
-    products.kernels_for = lambda _, rows=0: None if rows % products.num_devices() else kernels
+    products.kernels_for = lambda _, rows=0: None if rows % sharding.num_devices() else kernels
     translation.softmax_kernels = lambda _: kernels
     batch, found = make_batch(0, 16), [gradients.gathers]
     facts = {"data_parallel": difference(expected, gradients(mesh, batch))}

@@ -27,7 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from xling_jax.devices import compute_dtype
 from xling_jax.encode.batch_plan import BatchShapes, plan_batches
 from xling_jax.encode.texts import TokenWindow
-from xling_jax.products import rows_over
+from xling_jax.sharding import rows_over
 
 _CPU_WINDOW_SENTENCES = 8192
 # Sentences that may come alone next are expected to have at most this many tokens.

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from xling_jax.products import by_device, kernel_gradient, num_devices
+from xling_jax.products import kernel_gradient
+from xling_jax.sharding import by_device, num_devices
 
 # Of the gradient of float16 logits, which is at most 1 in size for a weight of 1: half of the
 # probabilities of a large vocabulary are too small for float16.
@@ -188,7 +189,7 @@ def fused_loss(
         hidden: [batch, ..., width].
         table: [rows, width] float32; `chunk_loss` gets it in the dtype of hidden. It may be
             [devices, rows, width], a copy for each of the devices that the batch is split over
-            (`products.rows_over`), each of which computes the loss of its rows.
+            (`sharding.rows_over`), each of which computes the loss of its rows.
         bias: [rows] float32 or None.
         targets: arrays [batch, ...] for `chunk_loss`; constants.
 

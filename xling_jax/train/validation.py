@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from xling_jax.products import rows_over
+from xling_jax.sharding import rows_over
 from xling_jax.train.batches import DataOptions, Direction, TranslationBatches
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding, to_global
 from xling_jax.train.metrics import NOT_AVERAGED, means
