@@ -17,16 +17,12 @@ from typing import Any
 import numpy as np
 
 from xling_jax.encode.model_directory import save_model
-from xling_jax.formats.torch_file import check_tensors, load_torch, to_numpy
+from xling_jax.formats.huggingface_files import Tensors
+from xling_jax.formats.laser import find_beside, read_vocabulary
+from xling_jax.formats.torch_file import load_torch
 from xling_jax.registry import check_choice
-from xling_jax.text.laser_vocab import (
-    DICTIONARY_FILE,
-    SPECIAL_IDS,
-    LaserText,
-    LaserVocab,
-    dictionary_file,
-)
-from xling_jax.text.vocabularies import SENTENCEPIECE_FILE, load_sentencepiece
+from xling_jax.text.laser_vocab import SPECIAL_IDS, LaserText, LaserVocab
+from xling_jax.text.vocabularies import load_sentencepiece
 
 FAMILY = "fairseq"
 
@@ -98,13 +94,14 @@ def convert_laser3(
     if criterion == "cls" and not begins:
         raise ValueError(f"{checkpoint}: cfg: prepend_bos must be True with sentemb_criterion cls")
     heads = given.get("encoder_attention_heads")
-    tensors = _Tensors(checkpoint, state["model"], "encoder.")
-    table = tensors.take("embed_tokens.weight")
-    params = tensors.encoder(0, "layers", "layer_norm")
+    tensors = Tensors(checkpoint.parent, checkpoint, state["model"])
+    tensors.begin_at("embed_tokens.weight")
+    table = tensors.table(f"{tensors.prefix}embed_tokens.weight")
+    params = _encoder(tensors, 0, "layers")
     if given.get("no_scale_embedding"):
         table = table / np.sqrt(table.shape[1]).astype(np.float32)
-    path = Path(vocabulary) if vocabulary else _beside(checkpoint, ".spm", "laser2")
-    words = _beside(path, ".cvocab", "laser2")
+    path = Path(vocabulary) if vocabulary else find_beside(checkpoint, ".spm", "laser2")
+    words = find_beside(path, ".cvocab", "laser2")
     lines = words.read_text(encoding="utf-8").splitlines()
     pieces = [line.rpartition(" ")[0] for line in lines]
     pieces += ["<mask>"] * ("final_norm" in params)
@@ -114,7 +111,7 @@ def convert_laser3(
             f"{words}: must be the dictionary of {checkpoint.name}, with {len(table)} entries; "
             f"found {len(dictionary)}"
         )
-    vocab = _vocab(path, dictionary, LaserText(language))
+    vocab = read_vocabulary(path, dictionary, LaserText(language))
     options = {
         "pooling": _POOLINGS[criterion],
         "norm": "pre" if given.get("encoder_normalize_before") else "post",
@@ -146,11 +143,12 @@ def convert_sonar(
     """
     checkpoint = Path(checkpoint)
     state = load_torch(checkpoint)
-    tensors = _Tensors(checkpoint, state.get("model", state) if isinstance(state, dict) else {})
-    table = tensors.take("encoder_frontend.embed.weight")
-    params = tensors.encoder(1, "encoder.layers", "layer_norm")
+    model = state.get("model", state) if isinstance(state, dict) else state
+    tensors = Tensors(checkpoint.parent, checkpoint, model)
+    table = tensors.table("encoder_frontend.embed.weight")
+    params = _encoder(tensors, 1, "encoder.layers")
     check_choice("language", language, _NLLB_LANGUAGES)
-    path = Path(vocabulary) if vocabulary else _beside(checkpoint, ".model", "")
+    path = Path(vocabulary) if vocabulary else find_beside(checkpoint, ".model")
     processor = load_sentencepiece(path.read_bytes(), str(path))
     count = processor.get_piece_size()
     rows = count + 1 + len(_NLLB_LANGUAGES) + _NLLB_OTHERS
@@ -165,7 +163,7 @@ def convert_sonar(
     table = np.concatenate([table[[first, 0, 3, 1]], table[4 : count + 1]])
     pieces = [processor.id_to_piece(number) for number in range(3, count)]
     dictionary = {piece: number for number, piece in enumerate([*SPECIAL_IDS, *pieces])}
-    vocab = _vocab(path, dictionary, LaserText(raw=True, lowercase=False))
+    vocab = read_vocabulary(path, dictionary, LaserText(raw=True, lowercase=False))
     heads = table.shape[1] // _HEAD_WIDTH
     options = {"pooling": "mean", "norm": "pre", "specials": [["bos"], ["eos"]]}
     recorded = {"converted_from": "SONAR (facebookresearch/SONAR)", "language": language}
@@ -176,81 +174,27 @@ def convert_sonar(
     )
 
 
-class _Tensors:
-    """The tensors of a checkpoint by name, without a prefix that names may have."""
-
-    def __init__(self, path: Path, values: Any, prefix: str = ""):
-        self.path = path
-        try:
-            check_tensors(values)
-        except ValueError as error:
-            raise ValueError(f"{path}: model: {error}") from error
-        self.values = {name.removeprefix(prefix): value for name, value in values.items()}
-
-    def take(self, name: str, *shape: int) -> np.ndarray:
-        """A tensor as float32; ValueError if it is missing or has another shape than that given."""
-        if name not in self.values:
-            found = ", ".join(sorted(self.values)[:3]) or "none"
-            raise ValueError(f"{self.path}: tensor {name} is missing; found {found}")
-        value = to_numpy(self.values[name], f"{self.path}: {name}")
-        if shape and value.shape != shape:
-            raise ValueError(
-                f"{self.path}: tensor {name} must be {list(shape)}; found {list(value.shape)}"
-            )
-        return value
-
-    def encoder(self, library: int, layers: str, final_norm: str) -> dict[str, Any]:
-        """Parameters of the layers and of the last norm, in the names of a library of `_LAYER`."""
-        starts = {
-            name.removeprefix(f"{layers}.").split(".")[0]
-            for name in self.values
-            if name.startswith(f"{layers}.")
-        }
-        width = self.take(f"{layers}.0.{_LAYER['attention_norm'][library]}.weight").size
-        inner = len(self.take(f"{layers}.0.{_LAYER['ffn/inner'][library]}.weight"))
-        sizes = {"ffn/inner": (inner, width), "ffn/outer": (width, inner)}
-        params: dict[str, Any] = {}
-        for number in range(len(starts)):
-            block: dict[str, Any] = {"attention": {}, "ffn": {}}
-            for ours, names in _LAYER.items():
-                name = f"{layers}.{number}.{names[library]}"
-                if ours.endswith("norm"):
-                    block[ours] = self._norm(name, width)
-                    continue
-                part, _, own = ours.partition("/")
-                outputs, inputs = sizes.get(ours, (width, width))
-                kernel = self.take(f"{name}.weight", outputs, inputs).T
-                block[part][own] = {"kernel": kernel, "bias": self.take(f"{name}.bias", outputs)}
-            params[f"blocks_{number}"] = block
-        if f"{final_norm}.weight" in self.values:
-            params["final_norm"] = self._norm(final_norm, width)
-        return params
-
-    def _norm(self, name: str, width: int) -> dict[str, np.ndarray]:
-        return {
-            "scale": self.take(f"{name}.weight", width),
-            "bias": self.take(f"{name}.bias", width),
-        }
-
-
-def _beside(path: Path, suffix: str, shared: str) -> Path:
-    """The file of a suffix with the same name, with the name that encoders share, or alone."""
-    for found in (path.with_suffix(suffix), path.with_name(f"{shared}{suffix}")):
-        if found.is_file():
-            return found
-    alone = sorted(path.parent.glob(f"*{suffix}"))
-    if len(alone) != 1:
-        found = ", ".join(file.name for file in alone) or "none"
-        raise ValueError(f"{path}: needs its {suffix} file beside it; found {found}")
-    return alone[0]
-
-
-def _vocab(path: Path, dictionary: Mapping[str, int], text: LaserText) -> LaserVocab:
-    files = {DICTIONARY_FILE: dictionary_file(dictionary), SENTENCEPIECE_FILE: path.read_bytes()}
-    try:
-        return LaserVocab(files, text)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+def _encoder(tensors: Tensors, library: int, layers: str) -> dict[str, Any]:
+    """Parameters of the layers and of the last norm, in the names of a library of `_LAYER`."""
+    begin = f"{tensors.prefix}{layers}."
+    numbers = {n.removeprefix(begin).split(".")[0] for n in tensors.names if n.startswith(begin)}
+    first = lambda name: tensors.table(f"{begin}0.{_LAYER[name][library]}.weight")
+    width, inner = first("attention_norm").size, len(first("ffn/inner"))
+    sizes = {"ffn/inner": (width, inner), "ffn/outer": (inner, width)}
+    params: dict[str, Any] = {}
+    for number in range(len(numbers)):
+        block: dict[str, Any] = {"attention": {}, "ffn": {}}
+        for ours, names in _LAYER.items():
+            name = f"{layers}.{number}.{names[library]}"
+            part, _, own = ours.partition("/")
+            if own:
+                block[part][own] = tensors.dense(name, *sizes.get(ours, (width, width)))
+            else:
+                block[ours] = tensors.norm(name, width)
+        params[f"blocks_{number}"] = block
+    if f"{tensors.prefix}layer_norm.weight" in tensors.names:
+        params["final_norm"] = tensors.norm("layer_norm", width)
+    return params
 
 
 def _save(

@@ -24,7 +24,7 @@ import safetensors
 from xling_jax.encode.model_card import LICENSE
 from xling_jax.encode.model_directory import CARD_FILE
 from xling_jax.files.untrusted import one_line, parse_json
-from xling_jax.formats.torch_file import finite, load_torch, to_numpy
+from xling_jax.formats.torch_file import check_tensors, finite, load_torch, to_numpy
 from xling_jax.models.numpy_layers import ACTIVATIONS
 from xling_jax.text.languages import is_code, to_iso639_1
 
@@ -189,12 +189,12 @@ class Tensors:
     """The tensors of a directory by name; read one at a time, as float32.
 
     They are in `WEIGHTS_FILE`, `TORCH_FILE`, or the shards of an index of either; or in the file
-    named. `prefix` is put before all names that are read; `added` maps the name of a matrix to two
-    factors, whose product `take` adds to it. ValueError if there is none, or it is damaged;
-    ImportError for a PyTorch file without PyTorch.
+    named, of which PyTorch may have read the `values`. `prefix` is put before all names that are
+    read; `added` maps the name of a matrix to two factors, whose product `take` adds to it.
+    ValueError if there is none, or it is damaged; ImportError for a PyTorch file without PyTorch.
     """
 
-    def __init__(self, directory: Path, path: Path | None = None):
+    def __init__(self, directory: Path, path: Path | None = None, values: Any = None):
         self.prefix = ""
         self.added: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._readers: dict[str, Callable[..., np.ndarray]] = {}
@@ -202,7 +202,10 @@ class Tensors:
             self.path = path
             if not path.is_file():
                 raise ValueError(f"{path}: missing")
-            (self._open if path.suffix == ".safetensors" else self._open_torch)(path)
+            if values is not None:
+                self._add(path, values)
+            else:
+                (self._open if path.suffix == ".safetensors" else self._open_torch)(path)
             return
         for name in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE, TORCH_INDEX_FILE):
             self.path = directory / name
@@ -290,8 +293,14 @@ class Tensors:
             self._readers[_modern(name)] = functools.partial(_read, path, file, name)
 
     def _open_torch(self, path: Path) -> None:
-        hint = f"; use the model's {WEIGHTS_FILE}"
-        for name, value in load_torch(path, hint, tensors_only=True).items():
+        self._add(path, load_torch(path, f"; use the model's {WEIGHTS_FILE}", tensors_only=True))
+
+    def _add(self, path: Path, values: Any) -> None:
+        try:
+            check_tensors(values)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        for name, value in values.items():
             where = f"{path}: tensor {name}"
             self._readers[_modern(name)] = functools.partial(_read_torch, value, where)
 

@@ -81,8 +81,13 @@ def convert_laser(
         settings |= {"vocabulary": vocabulary, "language": language, "overwrite": overwrite}
         return convert_laser3(state, checkpoint, directory, **settings)
     read = read_laser_checkpoint(checkpoint)
-    path = _find_vocabulary(checkpoint, read.dictionary, vocabulary)
-    vocab = _read_vocabulary(path, read.dictionary, language)
+    # SentencePiece marks where a word begins, fastBPE where it goes on.
+    has_pieces = any(piece.startswith("▁") for piece in read.dictionary)
+    suffix = ".spm" if has_pieces else ".fcodes"
+    path = Path(vocabulary) if vocabulary is not None else find_beside(checkpoint, suffix)
+    words = path.suffix == ".fcodes"
+    text = LaserText(language, moses_tokenizer=words, romanize_greek=words and language == "el")
+    vocab = read_vocabulary(path, read.dictionary, text)
     pieces = vocab.splitter_pieces()
     known = sum(piece in vocab.dictionary for piece in pieces)
     if known < _MIN_KNOWN_SHARE * len(pieces):
@@ -193,34 +198,28 @@ def _layer(tensors: Mapping[str, np.ndarray], layer: int, directions: int) -> di
     }
 
 
-def _find_vocabulary(
-    checkpoint: Path, dictionary: Mapping[str, int], given: str | os.PathLike[str] | None
-) -> Path:
-    if given is not None:
-        return Path(given)
-    # SentencePiece marks where a word begins, fastBPE where it goes on.
-    suffix = ".spm" if any(piece.startswith("▁") for piece in dictionary) else ".fcodes"
-    if checkpoint.with_suffix(suffix).is_file():
-        return checkpoint.with_suffix(suffix)
-    beside = sorted(checkpoint.parent.glob(f"*{suffix}"))
-    if len(beside) != 1:
-        found = ", ".join(path.name for path in beside) or "none"
+def find_beside(path: Path, suffix: str, shared: str = "") -> Path:
+    """The file of a suffix with the name of another, with one that encoders share, or alone."""
+    for found in (path.with_suffix(suffix), path.with_name(f"{shared}{suffix}")):
+        if found.is_file():
+            return found
+    alone = sorted(path.parent.glob(f"*{suffix}"))
+    if len(alone) != 1:
+        found = ", ".join(file.name for file in alone) or "none"
         raise ValueError(
-            f"{checkpoint}: needs its {suffix} file beside it; found {found}; "
-            "name it with --vocabulary"
+            f"{path}: needs its {suffix} file beside it; found {found}; name it with --vocabulary"
         )
-    return beside[0]
+    return alone[0]
 
 
-def _read_vocabulary(path: Path, dictionary: Mapping[str, int], language: str) -> LaserVocab:
+def read_vocabulary(path: Path, dictionary: Mapping[str, int], text: LaserText) -> LaserVocab:
+    """The vocabulary of a dictionary and the file of its splitter; ValueError if it is broken."""
     files = {laser_vocab.DICTIONARY_FILE: laser_vocab.dictionary_file(dictionary)}
-    fastbpe = path.suffix == ".fcodes"
-    if fastbpe:
+    if path.suffix == ".fcodes":
         files[laser_vocab.CODES_FILE] = path.read_bytes()
         files[laser_vocab.VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
     else:
         files[SENTENCEPIECE_FILE] = path.read_bytes()
-    text = LaserText(language, moses_tokenizer=fastbpe, romanize_greek=fastbpe and language == "el")
     try:
         return LaserVocab(files, text)
     except ValueError as error:
