@@ -12,6 +12,7 @@ from xling_jax.cli.reproduce import PAPERS, TABLES
 from xling_jax.cli.reproduce_tasks import DATA, TASKS, Reproduction
 from xling_jax.papers import made_up
 
+_EXHAUSTIVE = pytest.mark.exhaustive
 ROW = ("mao-9", "--row", "batch size 64")
 
 
@@ -59,7 +60,9 @@ def test_every_table_runs_at_smoke(workdir):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", ["smoke", "small", "base", "paper"])
+@pytest.mark.parametrize(
+    "scale", ["smoke", "paper", *(pytest.param(s, marks=_EXHAUSTIVE) for s in ("small", "base"))]
+)
 def test_every_part_of_every_table_says_what_it_would_run(scale, tmp_path, capsys):
     """So the configs exist and take the settings, and the tasks exist."""
     made_up.write(tmp_path / "text")
