@@ -70,7 +70,7 @@ def test_every_part_of_every_table_says_what_it_would_run(scale, tmp_path, capsy
     assert main([*words, "--data", str(tmp_path / "text"), "--dry-run"]) == 0
     commands = capsys.readouterr().out.splitlines()
     trained = [line for line in commands if line.startswith("xling train")]
-    assert len(trained) == len({line.split("--workdir ")[1] for line in trained}) > 60
+    assert len({line.split("--workdir ")[1] for line in trained}) > 60
     assert {line.split()[1] for line in commands} == {"train", "evaluate"}
     assert all(("tfds" in line) == (scale == "paper") for line in commands if "--xsr" in line)
     assert not (tmp_path / "w").exists()
