@@ -9,7 +9,8 @@ import pytest
 
 from xling_jax.cli.main import main
 from xling_jax.cli.reproduce import PAPERS, TABLES
-from xling_jax.cli.reproduce_tasks import DATA, TASKS, Reproduction
+from xling_jax.cli.reproduce_runs import Reproduction
+from xling_jax.cli.reproduce_tasks import DATA, TASKS, needed
 from xling_jax.papers import made_up
 
 _EXHAUSTIVE = pytest.mark.exhaustive
@@ -78,7 +79,7 @@ def test_every_part_of_every_table_says_what_it_would_run(scale, tmp_path, capsy
 
 def test_parts_name_tasks_and_data_that_exist():
     for table in TABLES.values():
-        assert {*table.needs} <= {*DATA, "encoders"}
+        assert {*needed(table)} <= {*DATA, "encoders"}
         assert {part.task for row in table.rows for part in row.parts} <= TASKS.keys()
 
 

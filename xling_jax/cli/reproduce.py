@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> None:
     tables = _chosen(args.table, args.row)
     _prepare(args, tables)
 
-    from xling_jax.cli.reproduce_tasks import Measured, Reproduction
+    from xling_jax.cli.reproduce_runs import Reproduction
+    from xling_jax.cli.reproduce_tasks import TASKS, Measured
     from xling_jax.papers import page
 
     where = (args.workdir, args.data, args.scale, args.encoders, tuple(args.corpora))
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
             measured[row.name] = [Measured() for _ in seeds]
             for reproduction, found in zip(seeds, measured[row.name]):
                 for part in row.parts:
-                    found.update(reproduction.measure(part))
+                    found.update(TASKS[part.task](reproduction, part))
         results.append(page.Result(name, table, args.scale, measured))
     if not args.dry_run:
         print(printable(page.write(args.output or args.workdir, args.table, results)))
@@ -127,7 +128,7 @@ def _chosen(name: str, row: str | None) -> dict[str, Table]:
 
 def _prepare(args: argparse.Namespace, tables: dict[str, Table]) -> None:
     """Checks what a scale needs, and at `paper` says it, before anything is run."""
-    from xling_jax.cli.reproduce_tasks import missing_data
+    from xling_jax.cli.reproduce_tasks import missing_data, needed
 
     for flag in ("data", "encoders"):
         if getattr(args, flag):
@@ -141,9 +142,10 @@ def _prepare(args: argparse.Namespace, tables: dict[str, Table]) -> None:
         raise OptionError(f"--scale {args.scale}: needs --data, a directory with parallel/*.tsv.gz")
     if args.scale == "paper":
         for name, table in tables.items():
-            needs = ", ".join(table.needs) or "no data but the corpora of its configs"
-            _logger.info("%s needs %s; %s", name, needs, table.cost or "no training")
-        names = [] if args.dry_run else [n for table in tables.values() for n in table.needs]
+            needs = ", ".join(needed(table)) or "no data but the corpora of its configs"
+            paper = next(paper for paper in PAPERS.values() if name in paper.TABLES)
+            _logger.info("%s needs %s; %s", name, needs, paper.COST)
+        names = [] if args.dry_run else [n for table in tables.values() for n in needed(table)]
         missing_data(args.data, dict.fromkeys(names))
         if "encoders" in names and not args.encoders:
             raise OptionError("--scale paper: needs --encoders DIR with mbert, xlm and xlmr")

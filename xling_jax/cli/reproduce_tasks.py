@@ -1,32 +1,20 @@
-"""Measures the parts of a row: trains or converts what they need, evaluates it, reads the cells."""
+"""The tasks of the papers' tables: each measures a part of a row and reads its cells."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import io
 import itertools
 import json
-import logging
-import re
-import shlex
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from xling_jax.cli.reproduce_runs import Reproduction, overrides_of
 from xling_jax.config import load
-from xling_jax.files.hashes import fingerprint
-from xling_jax.files.whole import read_json
+from xling_jax.files.whole import read_json, whole_directory
 from xling_jax.options import OptionError
-from xling_jax.papers.tables import Cells, Key, Part, Published, Run
-
-if TYPE_CHECKING:
-    from xling_jax.train.experiment import Experiment
-
-_logger = logging.getLogger(__name__)
+from xling_jax.papers.tables import Cells, Key, Part, Published, Table
 
 # Data of the papers -> where in `--data` the `paper` scale reads it, and where it is from.
 DATA = {
@@ -55,11 +43,19 @@ DATA = {
         "to make it",
     ),
 }
+# Where retrieval and classification are measured: the first that is in `--data`.
+_EUROPARL = ("retrieval/europarl_5k.tsv.gz", "retrieval/europarl.dev.tsv.gz", "retrieval/*")
+_LABELED = ("classification/mldoc", "classification/sib200", "classification/*")
 XSR = (200_000, 2_000)
 _XSR_SMOKE = (150, 50)
-# On top of the configs' `:smoke`: one shape, two checkpoints.
-_SMOKE = {"data.bucket_lengths": (40,), "train.total_steps": 4, "train.keep_last": 4}
-_SMOKE |= {"train.evaluate_every_steps": 2, "train.checkpoint_every_steps": 2}
+# Task -> data of the papers that it needs.
+_NEEDS = {"classification": "mldoc", "classes": "mldoc", "probing": "senteval"}
+_NEEDS |= {"retrieval": "europarl-5k", "neighbors": "europarl-5k", "language": "wmt16"}
+_NEEDS |= {
+    f"{begin}{name}{end}": name
+    for name in ("wmt16", "wmt19")
+    for begin, end in (("", ""), ("", "-first512"), ("", "-document"), ("documents-", ""))
+}
 
 
 @dataclass
@@ -79,173 +75,10 @@ class Measured:
         self.facts += [fact for fact in other.facts if fact not in self.facts]
 
 
-@dataclass
-class Reproduction:
-    """A workdir of runs, and what they read.
-
-    A run lies in a directory named after its resolved config, so that tables share it, and nothing
-    is done twice; results lie with the options that they depend on in their name.
-
-    Attributes:
-        workdir: of all runs.
-        data: directory of text, see docs/how-to/reproduce.md; None for none.
-        scale: one of `tables.SCALES`.
-        encoders: directory of published encoders; None for none.
-        corpora: text to train on in place of that of the scale.
-        seed: of training.
-        dry_run: print commands, run none.
-    """
-
-    workdir: Path
-    data: Path | None
-    scale: str
-    encoders: Path | None = None
-    corpora: tuple[str, ...] = ()
-    seed: int = 0
-    dry_run: bool = False
-    _printed: set[str] = field(default_factory=set)
-    _known: dict[str, tuple[list[str], Experiment]] = field(default_factory=dict)
-
-    def measure(self, part: Part) -> Measured:
-        """The cells of a part; none where its data or encoder is missing."""
-        return TASKS[part.task](self, part)
-
-    def find(self, *patterns: str) -> list[Path]:
-        """The files in `--data` of the first pattern that fits."""
-        found = (sorted(self.data.glob(p)) if self.data else [] for p in patterns)
-        return next(filter(None, found), [])
-
-    def experiment(self, run: Run) -> tuple[list[str], Experiment]:
-        """The words of `xling train` for a run, and what they resolve to."""
-        if known := self._known.get(repr(run)):
-            return known
-        config = run.config
-        if self.scale != "paper":
-            config += f"{',' if ':' in config else ':'}{self.scale}"
-        settings = self._text(run) | {"small": run.small, "smoke": _SMOKE}.get(self.scale, {})
-        settings |= run.settings | ({"seed": self.seed} if self.seed else {})
-        overrides = _overrides(settings)
-        known = ["--config", config, *overrides], load(config, overrides)
-        return self._known.setdefault(repr(run), known)
-
-    def _text(self, run: Run) -> dict[str, Any]:
-        """What a run is trained on, and what it must not see."""
-        settings = dict(run.paper) if self.scale == "paper" else {}
-        if self.data and self.scale != "paper":
-            files = sorted({path for p in run.text for path in self.find(f"parallel/{p}.tsv*")})
-            files = files or self.find("parallel/*.tsv*")
-            cut = lambda path: f"[:{int(run.share * _num_rows(path))}]" if run.share < 1 else ""
-            settings["data.corpora"] = tuple(f"tsv:{path}{cut(path)}" for path in files)
-        if self.corpora:
-            settings["data.corpora"] = self.corpora
-        if held := self.find("retrieval/*.tsv*"):
-            settings["data.exclude"] = tuple(map(str, held))
-        return settings
-
-    def model(self, encoder: Run | Published) -> Path | None:
-        """The workdir or model directory of an encoder, trained or converted; None if missing."""
-        if isinstance(encoder, Run):
-            return self.train(encoder)
-        source = self.encoders and next(iter(sorted(self.encoders.glob(f"{encoder.name}*"))), None)
-        if source:
-            name = fingerprint([str(source), *encoder.convert])[:8]
-            output = self.workdir / f"{encoder.name}-{name}"
-            source = next(iter(sorted(source.glob("*.pt"))), source) if source.is_dir() else source
-            self.xling("convert", *encoder.convert, source, "--output", output, done=output)
-            return output
-        return self.train(encoder.stand_in) if encoder.stand_in and self.scale != "paper" else None
-
-    def train(self, run: Run) -> Path:
-        """The workdir of a run, which is trained first unless it has been."""
-        words, experiment = self.experiment(run)
-        name = re.sub(r"[^A-Za-z0-9+]+", "-", run.config)
-        workdir = self.workdir / f"{name}-{fingerprint(experiment.config)[:8]}"
-        if not self.dry_run and not workdir.exists():
-            self._share_text(experiment, workdir)
-        self.xling("train", *words, "--workdir", workdir, done=workdir / "encoder")
-        return workdir
-
-    def _share_text(self, experiment: Experiment, workdir: Path) -> None:
-        """Begins with the prepared text of another run, if there is one made alike."""
-        from xling_jax.corpora.prepared import is_made_with
-
-        for path in sorted(self.workdir.glob("[!.]*/data/manifest.json")):
-            if is_made_with(read_json(path), experiment.preparation):
-                partial = workdir.with_name(f".{workdir.name}.partial")
-                shutil.rmtree(partial, ignore_errors=True)
-                for name in ("data", "vocab"):
-                    shutil.copytree(path.parents[1] / name, partial / name)
-                partial.rename(workdir)
-                return
-
-    def evaluate(
-        self,
-        part: Part,
-        task: str,
-        data: Sequence[object],
-        *options: object,
-        pictures: bool = False,
-    ) -> tuple[dict[str, Any], Path]:
-        """The results.json of `xling evaluate`, {} if it cannot be measured, and its directory."""
-        model = self.model(part.encoder)
-        if not data or model is None:
-            return {}, Path()
-        words = [task, "--data", *data, *part.options, *options]
-        if part.languages and task != "probing":
-            words += ["--languages", ",".join(part.languages)]
-        if task not in ("probing", "xsim"):
-            words.append("--pictures" if pictures else "--no-pictures")
-        output = model / "results" / f"{task}-{fingerprint([*map(str, words)])[:8]}"
-        done = output / ("checkpoints.json" if "--checkpoint" in words else "results.json")
-        self.xling("evaluate", *words, "--model", model, "--output", output, done=done)
-        return (read_json(done) or {}), output
-
-    def xling(self, *words: object, done: Path) -> None:
-        """Runs a command of this library unless its result exists; only shows it on a dry run.
-
-        Raises:
-            SystemExit: with its status, if it fails or is stopped.
-        """
-        from xling_jax.cli.main import main
-
-        command = shlex.join(map(str, words))
-        if self.dry_run:
-            if command not in self._printed:
-                print(f"xling {command}")
-                self._printed.add(command)
-            return
-        if done.exists():
-            return
-        _logger.info("xling %s", command if len(command) < 200 else f"{command[:200]}...")
-        log = logging.getLogger("xling_jax")
-        before = log.level
-        if self.scale == "smoke":
-            log.setLevel(logging.ERROR)
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                status = main([*map(str, words)])
-        finally:
-            log.setLevel(before)
-        if status:
-            raise SystemExit(status)
-
-
-def _overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Words that change keys of a config."""
-    return [f"--config.{key}={value}" for key, value in settings.items()]
-
-
-@functools.cache
-def _num_rows(path: Path) -> int:
-    from xling_jax.files.lines import iterate_lines
-
-    return sum(1 for _ in iterate_lines(path)) - 1
-
-
 def _classification(self: Reproduction, part: Part) -> Measured:
     from xling_jax.eval.classification_data import list_languages
 
-    folder = self.find("classification/mldoc", "classification/sib200", "classification/*")[:1]
+    folder = self.find(*_LABELED)[:1]
     codes = list_languages(folder[0]) if folder else []
     part = dataclasses.replace(part, languages=tuple(c for c in part.languages if c in codes))
     one_seed = {"mlp", "linear"} & {*part.options} and self.scale == "smoke"
@@ -303,10 +136,7 @@ def _chosen(
 
 
 def _retrieval(self: Reproduction, part: Part) -> Measured:
-    files = self.find(
-        "retrieval/europarl_5k.tsv.gz", "retrieval/europarl.dev.tsv.gz", "retrieval/*"
-    )
-    results, _ = self.evaluate(part, "retrieval", files[:1])
+    results, _ = self.evaluate(part, "retrieval", self.find(*_EUROPARL)[:1])
     return _found_in(results, part)
 
 
@@ -354,16 +184,14 @@ def _draw(self: Reproduction, data: str, pair: tuple[str, str], directory: Path)
     if directory.exists():
         return
     one = load_retrieval_data(data, pair)
-    partial = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for source, target in itertools.permutations(pair):
-        sides = [one.parts[0].texts[code] for code in (source, target)]
-        keys, queries = _XSR_SMOKE if self.scale == "smoke" else XSR
-        keys = min(keys, len(xsr.distinct_rows(*sides)))
-        sample = xsr.draw_sample(*sides, keys, min(queries, keys))
-        sample.save(partial / f"{one.name}.xsr.{source}-{target}.json")
-    partial.rename(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with whole_directory(directory) as partial:
+        for source, target in itertools.permutations(pair):
+            sides = [one.parts[0].texts[code] for code in (source, target)]
+            keys, queries = _XSR_SMOKE if self.scale == "smoke" else XSR
+            keys = min(keys, len(xsr.distinct_rows(*sides)))
+            sample = xsr.draw_sample(*sides, keys, min(queries, keys))
+            sample.save(partial / f"{one.name}.xsr.{source}-{target}.json")
 
 
 def _probing(self: Reproduction, part: Part) -> Measured:
@@ -457,9 +285,7 @@ def _document_counts(self: Reproduction, part: Part) -> Measured:
 
 def _neighbors(self: Reproduction, part: Part) -> Measured:
     """The nearest three sentences of each language, without the translation itself."""
-    files = self.find(
-        "retrieval/europarl_5k.tsv.gz", "retrieval/europarl.dev.tsv.gz", "retrieval/*"
-    )
+    files = self.find(*_EUROPARL)
     if self.dry_run or not files:
         return Measured()
     import numpy as np
@@ -485,7 +311,7 @@ def _neighbors(self: Reproduction, part: Part) -> Measured:
 
 def _classes(self: Reproduction, part: Part) -> Measured:
     """t-SNE of the German test documents by class."""
-    folder = self.find("classification/mldoc", "classification/sib200", "classification/*")[:1]
+    folder = self.find(*_LABELED)[:1]
     model = self.model(part.encoder)
     if self.dry_run or not folder:
         return Measured()
@@ -513,21 +339,20 @@ def _size(self: Reproduction, part: Part) -> Measured:
     """Sizes of the published config, named as in both papers."""
     from xling_jax.train.dry_run import published_count
 
-    run = part.encoder
-    experiment = load(run.config, _overrides(run.settings))
+    experiment = load(part.encoder.config, overrides_of(part.encoder.settings))
     encoder, decoder = (experiment.config.get(side) or {} for side in ("encoder", "decoder"))
     recurrent = encoder["family"] == "laser"
-    width = encoder["width"]
+    depth = decoder.get("layers", 1) if decoder else None
     known = {
-        "d_h": f"{width // 2}x2" if recurrent else width,
+        "d_h": f"{encoder['width'] // 2}x2" if recurrent else encoder["width"],
         "d_z": decoder.get("width"),
         "r": encoder.get("heads"),
         "attention_heads": encoder.get("heads"),
         "d_fc": encoder.get("ffn_width"),
         "num_encoder_layers": encoder["layers"],
         "encoder_layers": encoder["layers"],
-        "num_decoder_layers": decoder.get("layers", 1) if decoder else None,
-        "decoder_layers": decoder.get("layers", 1) if decoder else None,
+        "num_decoder_layers": depth,
+        "decoder_layers": depth,
         "architecture": "BiLSTM" if recurrent else "Transformer",
         "vocabulary": experiment.preparation.vocab.size,
         "parameters": published_count(experiment),
@@ -535,24 +360,17 @@ def _size(self: Reproduction, part: Part) -> Measured:
     return Measured({Key(n): v for n, v in known.items() if n in part.options and v is not None})
 
 
-def _logged(self: Reproduction, part: Part, name: str) -> float | None:
-    """The last value of a metric of training."""
+def _speed(self: Reproduction, part: Part) -> Measured:
+    """Tokens per second, or minutes for 10,000 updates, as training logged them last."""
     workdir = self.model(part.encoder)
     if self.dry_run:
-        return None
-    lines = (workdir / "metrics.jsonl").read_text("utf-8").splitlines()
-    values = [v for v in (json.loads(line).get(f"train/{name}") for line in lines) if v]
-    return values[-1] if values else None
-
-
-def _speed(self: Reproduction, part: Part) -> Measured:
-    value = _logged(self, part, "tokens_per_second")
-    return Measured({Key(part.measure): value} if value else {})
-
-
-def _update_time(self: Reproduction, part: Part) -> Measured:
-    value = _logged(self, part, "steps_per_second")
-    return Measured({Key("minutes per 10,000 updates"): 10_000 / value / 60} if value else {})
+        return Measured()
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text("utf-8").splitlines())
+    last = [line for line in lines if "train/steps_per_second" in line][-1]
+    if part.task == "speed":
+        return Measured({Key(part.measure): last["train/tokens_per_second"]})
+    minutes = 10_000 / last["train/steps_per_second"] / 60
+    return Measured({Key("minutes per 10,000 updates"): minutes})
 
 
 def _memory(self: Reproduction, part: Part) -> Measured:
@@ -590,10 +408,18 @@ TASKS: dict[str, Callable[[Reproduction, Part], Measured]] = {
     **dict.fromkeys(("documents-wmt16", "documents-wmt19"), _document_counts),
     "size": _size,
     "speed": _speed,
-    "update-time": _update_time,
+    "update-time": _speed,
     "memory": _memory,
     **dict.fromkeys(("raw-pairs", "filtered-pairs"), _pairs),
 }
+
+
+def needed(table: Table) -> list[str]:
+    """The data, and encoders, that the rows of a table need at `paper`."""
+    parts = [part for row in table.rows for part in row.parts]
+    names = dict.fromkeys(_NEEDS[part.task] for part in parts if part.task in _NEEDS)
+    stand_ins = [p for p in parts if isinstance(p.encoder, Published) and p.encoder.stand_in]
+    return [*names, *(["encoders"] if stand_ins else [])]
 
 
 def missing_data(data: Path | None, names: Sequence[str]) -> None:

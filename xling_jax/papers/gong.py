@@ -59,8 +59,7 @@ def _language(pool: str) -> tuple[Row, ...]:
     )
 
 
-_NEEDS_16, _NEEDS_19 = ("wmt16", "encoders"), ("wmt19", "encoders")
-_COST = "encoding 1.2 million pages (WMT16) or 86,853 documents (WMT19) six times, so a GPU"
+COST = "encoding 1.2 million pages (WMT16) or 86,853 documents (WMT19) six times, so a GPU"
 _RECALL = "Recall of the gold pairs, one to one, k = 4; nothing is selected. Columns: biased or "
 _RECALL += (
     "debiased vectors, mean or density-weighted sum, cosine or margin. Below `paper`, BERT is "
@@ -82,12 +81,11 @@ def _picture(pool: str) -> Table:
         _language(pool)[:1],
         "Pictures without numbers in the paper; the accuracies are those of the tables of "
         "language identification.",
-        needs=_NEEDS_16,
     )
 
 
 TABLES = {
-    "gong-1": Table("Table 1: language identification, MP", _language("MP"), _LANGUAGE, _NEEDS_16),
+    "gong-1": Table("Table 1: language identification, MP", _language("MP"), _LANGUAGE),
     "gong-2": Table(
         "Table 2: documents",
         (
@@ -96,44 +94,33 @@ TABLES = {
             Row("WMT-19, 15 languages", (Part(LASER_1, "documents-wmt19"),)),
         ),
         "Average length in words; the paper does not say of what.",
-        needs=("wmt16", "wmt19"),
         plain=("documents", "average length"),
     ),
     "gong-3": Table(
         "Table 3: WMT16, one sentence at a time",
         (*map(_wmt16, _SINGLE), *_lasers("wmt16")),
         _RECALL,
-        _NEEDS_16,
-        _COST,
     ),
     "gong-4": Table(
         "Table 4: WMT19, one sentence at a time",
         (*map(_wmt19, _SINGLE), *_lasers("wmt19")),
         _RECALL + _WMT19,
-        _NEEDS_19,
-        _COST,
     ),
     "gong-5": Table(
         "Table 5: one and several sentences at a time",
         tuple(map(_wmt19, (*_SINGLE[1::2], *_MULTI[1::2]))),
         _RECALL + _WMT19,
-        _NEEDS_19,
-        _COST,
     ),
-    "gong-6": Table("Table 6: language identification, ST", _language("ST"), _LANGUAGE, _NEEDS_16),
+    "gong-6": Table("Table 6: language identification, ST", _language("ST"), _LANGUAGE),
     "gong-7": Table(
         "Table 7: WMT16, all systems",
         (*map(_wmt16, (*_SINGLE, *_MULTI)), *_lasers("wmt16")),
         _RECALL,
-        _NEEDS_16,
-        _COST,
     ),
     "gong-8": Table(
         "Table 8: WMT19, all systems",
         (*map(_wmt19, (*_SINGLE, *_MULTI)), *_lasers("wmt19")),
         _RECALL + _WMT19,
-        _NEEDS_19,
-        _COST,
     ),
     "gong-figure-1": _picture("MP"),
     "gong-figure-2": _picture("ST"),

@@ -39,7 +39,7 @@ def _selected(name: str, run: Run, cut: bool = False) -> list[Row]:
     return [*chosen, Row(name, (Part(run, "speed", "WPS"),))]
 
 
-_COST = "one Titan RTX, 20 epochs of Europarl v7 in 4 to 10 days a run; MLDoc"
+COST = "one Titan RTX, 20 epochs of Europarl v7 in 4 to 10 days a run; MLDoc"
 _DEV = "By dev: the checkpoint of epochs 10 to 20 with the best mean across languages on MLDoc's "
 _DEV += "dev text, tested once. LASER's MLP, mean of five seeds, selected on the dev text of the "
 _DEV += "training language. T-LASER reads the first 750 tokens of a document, LASER all of it."
@@ -56,7 +56,6 @@ TABLES = {
         "convention. Speed: tokens per second of training at this scale, on this machine; "
         "WPS_dist with the distance constraint (cLASER_1, cLASER_6, cT-LASER). Ratios carry over "
         "between machines, the speeds themselves do not.",
-        cost=_COST,
         plain=("WPS", "WPS_dist", *_SIZES),
     ),
     "li-mak-2": Table(
@@ -68,16 +67,12 @@ TABLES = {
             Row("LASER_1", (_mldoc(LASER_1),), beside="LASER_2018"),
         ),
         f"{_DEV} LASER_5_2019 is the published encoder with 93 languages, from --encoders.",
-        needs=("mldoc",),
-        cost=_COST,
         matrix=True,
     ),
     "li-mak-3": Table(
         "Table 3: LASER on MLDoc, every pair of languages",
         (Row("LASER_1", (_mldoc(LASER_1),), beside="LASER_2018"),),
         f"{_DEV} LASER_2018 was not published; ours is LASER_1.",
-        needs=("mldoc",),
-        cost=_COST,
         matrix=True,
     ),
     "li-mak-4": Table(
@@ -91,8 +86,6 @@ TABLES = {
             *_selected("cT-LASER", CT_LASER, cut=True),
         ),
         f"{_DEV} Best: the checkpoint with the best mean on the test text itself.",
-        needs=("mldoc",),
-        cost=_COST,
         means_only=True,
         plain=("epoch", "WPS"),
     ),
@@ -100,8 +93,6 @@ TABLES = {
         "Table 5: cT-LASER on MLDoc, every pair of languages",
         (Row("cT-LASER", (_mldoc(CT_LASER, cut=True),)),),
         _DEV,
-        needs=("mldoc",),
-        cost=_COST,
         matrix=True,
     ),
     "li-mak-6": Table(
@@ -115,8 +106,6 @@ TABLES = {
             )
         ),
         "The tenth epoch, the last. The paper labels its second column de; es is meant.",
-        needs=("mldoc",),
-        cost="one GPU with 24 GB, 20 hours a run; MLDoc",
         matrix=True,
     ),
     "li-mak-beta": Table(
@@ -129,8 +118,6 @@ TABLES = {
         ),
         "Chosen on MLDoc's dev text at the tenth of 20 epochs; the paper takes 0.25 and prints no "
         "scores.",
-        needs=("mldoc",),
-        cost=_COST,
         means_only=True,
         means=tuple(Key("accuracy", "*", "*", mean) for mean in ("cross", "same")),
     ),

@@ -124,8 +124,6 @@ class Table:
         title: what it shows.
         rows: our systems.
         selection: how checkpoints and classifiers are chosen, and what else the cells depend on.
-        needs: data that `paper` must have, names of `cli.reproduce_tasks.DATA`.
-        cost: hardware and time at `paper`.
         matrix: there is a line for each source language.
         means_only: of the cells only means are shown, as the paper prints no others.
         plain: measures that are not percentages.
@@ -135,8 +133,6 @@ class Table:
     title: str
     rows: tuple[Row, ...]
     selection: str
-    needs: tuple[str, ...] = ()
-    cost: str = ""
     matrix: bool = False
     means_only: bool = False
     plain: tuple[str, ...] = ()

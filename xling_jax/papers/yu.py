@@ -37,7 +37,7 @@ def _systems(part) -> tuple[Row, ...]:
     return tuple(Row(name, (part(run),)) for name, run in names.items())
 
 
-_COST = "4 GPUs, 1.5 days a run (paper)"
+COST = "4 GPUs, 1.5 days a run (paper)"
 _LOGREG = "Logistic regression, its strength selected on the dev text of the training language; a "
 _LOGREG += "document is the mean of its sentences. "
 _RUSSIAN = "The paper's means include Russian, which its training languages and ours lack: means "
@@ -56,8 +56,6 @@ TABLES = {
         ),
         "One hidden layer of 128 with SentEval's folds and early stopping; SST is SST-2. InferSent "
         "is printed in the order MR CR SUBJ MPQA SST TREC under this header.",
-        needs=("senteval",),
-        cost=_COST,
         matrix=True,
     ),
     "yu-2": Table(
@@ -66,8 +64,6 @@ TABLES = {
         "The nearest by cosine; the diagonal searches a language in itself and finds copies; means "
         "include it. The paper prints part of weight regularization: its means here are over the "
         "cells printed.",
-        needs=("europarl-5k",),
-        cost=_COST,
         matrix=True,
     ),
     "yu-3": Table(
@@ -75,8 +71,6 @@ TABLES = {
         (Row("similarity loss", (Part(_SIMILARITY, "neighbors", languages=("en", "it", "fr")),)),),
         "The nearest three by cosine; the paper shows two of three. Another query where the set "
         "lacks the paper's.",
-        needs=("europarl-5k",),
-        cost=_COST,
         plain=("query", "en", "it", "fr"),
     ),
     "yu-4": Table(
@@ -95,8 +89,6 @@ TABLES = {
         ),
         f"{_LOGREG}Leave-one-out: labels in all languages but the tested one, selected on their "
         f"dev text (the paper: on English). {_RUSSIAN}",
-        needs=("mldoc",),
-        cost=_COST,
         matrix=True,
     ),
     "yu-5": Table(
@@ -108,8 +100,6 @@ TABLES = {
         ),
         "Sentences, or windows of 128 words every 64; as in Table 4. The paper prints means over "
         "36 cells with Russian, ours lack it.",
-        needs=("mldoc",),
-        cost=_COST,
         means_only=True,
     ),
     "yu-6": Table(
@@ -120,16 +110,12 @@ TABLES = {
         ),
         "As in Table 4; targeted: the strength is selected on the dev text of the tested language. "
         "The paper prints means over 36 cells with Russian, ours lack it.",
-        needs=("mldoc",),
-        cost=_COST,
         means_only=True,
     ),
     "yu-figure-1": Table(
         "Figure 1: t-SNE of the German test documents, by class",
         (Row("similarity loss", (Part(_SIMILARITY, "classes"),)),),
         "A picture without numbers in the paper.",
-        needs=("mldoc",),
-        cost=_COST,
     ),
 }
 ABSENT: dict[str, str] = {}
