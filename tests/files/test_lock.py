@@ -70,7 +70,7 @@ def elsewhere(request, tmp_path, monkeypatch):
 
 def test_a_run_on_another_machine_counts_while_its_heart_beats(elsewhere):
     stopped = threading.Event()
-    heart = threading.Thread(target=lock._beat, args=(elsewhere, stopped))
+    heart = threading.Thread(target=lock._beat, args=(elsewhere, elsewhere.read_text(), stopped))
     heart.start()
     with pytest.raises(OSError, match="process 7 on elsewhere"), only_run(elsewhere.parent):
         pass
@@ -88,6 +88,18 @@ def test_a_machine_that_is_gone_blocks_for_a_time_that_is_said(elsewhere, caplog
         before = elsewhere.stat().st_mtime_ns
         time.sleep(0.5)
         assert elsewhere.stat().st_mtime_ns > before, "the new run shows no sign of life"
+
+
+def test_a_run_that_stood_still_until_another_took_its_place_ends(tmp_path, monkeypatch, caplog):
+    left, statuses = threading.Event(), []
+    monkeypatch.setattr(lock, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(lock, "leave", lambda status: (statuses.append(status), left.set()))
+    with only_run(tmp_path):
+        other = {"host": "elsewhere", "pid": 7, "since": "noon", "command": "xling train"}
+        (tmp_path / LOCK_FILE).write_text(json.dumps(other))
+        assert left.wait(5)
+    assert statuses[0] == 1 and "in use since noon by process 7 on elsewhere" in caplog.text
+    assert "elsewhere" in (tmp_path / LOCK_FILE).read_text()
 
 
 def test_without_locks_of_the_system_a_free_directory_is_taken_at_once(tmp_path, monkeypatch):

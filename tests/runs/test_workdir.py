@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -62,3 +63,26 @@ def test_a_start_that_is_refused_leaves_the_copy_of_a_url_as_it_is(tmp_path, mon
         with pytest.raises(OSError, match="in use since"), second.in_use():
             pass
         assert metrics.read_bytes() == b"stored, and more"
+
+
+def test_what_is_new_is_published_whatever_the_clock_says_and_once_the_store_is_back(
+    tmp_path, monkeypatch
+):
+    put = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name, found in (("exists", True), ("read", None), ("get", None)):
+        monkeypatch.setattr(urls, name, lambda *_, found=found: found)
+    run = Workdir("gs://bucket/run")
+    with run.in_use():
+        metrics = run.path / "metrics.jsonl"
+        metrics.write_text("1\n")
+        monkeypatch.setattr(urls, "put", lambda *_: (_ for _ in ()).throw(OSError("down")))
+        with pytest.raises(OSError, match="down"):
+            run.publish()
+        monkeypatch.setattr(urls, "put", lambda path, url: put.append(path.read_text()))
+        run.publish()
+        run.publish()
+        metrics.write_text("1\n2\n")
+        os.utime(metrics, (1, 1))  # the clock was set back
+        run.publish()
+    assert put == ["1\n", "1\n2\n"]

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from xling_jax.files.leaving import leave
 from xling_jax.files.whole import naming_errors, try_lock
 
 _logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def only_run(directory: Path, argument: str = "--workdir") -> Iterator[None]:
             file.write(this_run)
             file.flush()
         stopped = threading.Event()
-        heart = threading.Thread(target=_beat, args=(path, stopped), daemon=True)
+        heart = threading.Thread(target=_beat, args=(path, this_run, stopped), daemon=True)
         heart.start()
         try:
             yield
@@ -100,9 +101,14 @@ def _open_locked(path: Path, argument: str) -> IO[str]:
         time.sleep(min(1.0, HEARTBEAT_S / 5))
 
 
-def _beat(path: Path, stopped: threading.Event) -> None:
+def _beat(path: Path, this_run: str, stopped: threading.Event) -> None:
+    """Shows that this run lives; ends it if another one took it for dead while it stood still."""
     while not stopped.wait(HEARTBEAT_S):
         with contextlib.suppress(OSError):  # the network may be back at the next beat
+            if (holder := path.read_text(encoding="utf-8")) not in ("", this_run):
+                now = _description(path.parent, _parse(holder))
+                _logger.error("this run stood still for %.0f s or more; %s", STALE_S, now)
+                leave(1)
             os.utime(path)
 
 

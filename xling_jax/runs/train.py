@@ -145,7 +145,7 @@ def _train(
         cache = run.path.absolute() / "xla_cache"
         jax.config.update("jax_compilation_cache_dir", str(cache))
     vocab = run_vocab(run.path, experiment)
-    started = time.time()
+    started = time.monotonic()
     # JAX notifies several processes of a SIGTERM to one of them, for `reached_preemption`.
     several = jax.distributed.is_initialized()
     updated = threading.Event()
@@ -186,7 +186,7 @@ def _train(
             training={
                 "steps": result.step,
                 "exported_step": result.exported_step,
-                "seconds_of_last_run": round(time.time() - started),
+                "seconds_of_last_run": round(time.monotonic() - started),
                 **ended,
             },
             results=result.metrics,

@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,11 +181,16 @@ class Workdir:
         """Copies back what is new of config, metrics, event files and results."""
         if not self.is_remote or self.processes.index > 0:
             return
-        since, self._published_s = self._published_s, time.time()
-        for name in self._PUBLISHED:
-            for path in (self.path / name, *(self.path / name).rglob("*")):
-                if path.is_file() and path.stat().st_mtime > since - 2:  # clocks are coarse
-                    urls.put(path, f"{self._url}/{path.relative_to(self.path).as_posix()}")
+        for path, state in self._states().items():
+            if state != self._published.get(path):
+                urls.put(path, f"{self._url}/{path.relative_to(self.path).as_posix()}")
+                self._published[path] = state
+
+    def _states(self) -> dict[Path, tuple[int, int]]:
+        """Size and time of the last change of the files that `publish` copies."""
+        names = [self.path / name for name in self._PUBLISHED]
+        found = [path for top in names for path in (top, *top.rglob("*")) if path.is_file()]
+        return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
     def publish_encoder(self) -> None:
         """Copies back the encoder; called by process 0."""
@@ -202,7 +206,7 @@ class Workdir:
             else:
                 (self.path / name).unlink(missing_ok=True)
                 urls.get(f"{self._url}/{name}", self.path / name)
-        self._published_s = time.time()
+        self._published = self._states()
 
     def _replace(self, name: str) -> None:
         urls.remove(f"{self._url}/{name}")
