@@ -11,6 +11,7 @@ import inspect
 import math
 import numbers
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -256,6 +257,18 @@ def _name(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) and not inner else str(annotation)
 
 
+@contextlib.contextmanager
+def naming_section(where: str, names: Collection[str]) -> Iterator[None]:
+    """Lets a ValueError that begins with one of these options, `NAME=`, begin with its section."""
+    try:
+        yield
+    except ValueError as error:
+        named = re.match(r"(\w+)=", str(error))
+        if named is None or named[1] not in names:
+            raise
+        raise type(error)(f"{where}.{error}") from error
+
+
 def make(target: Callable, values: Mapping[str, Any], where: str, **supplied: Any) -> Any:
     """Calls a class or function with checked options; arguments and errors as `check`.
 
@@ -266,4 +279,5 @@ def make(target: Callable, values: Mapping[str, Any], where: str, **supplied: An
     if passed_on:
         supplied["passed"] = {name: values.get(name, value) for name, value in passed_on.items()}
     own = {name: value for name, value in values.items() if name not in passed_on}
-    return target(**own, **supplied)
+    with naming_section(where, values):
+        return target(**own, **supplied)

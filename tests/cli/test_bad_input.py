@@ -317,9 +317,35 @@ def test_a_dry_run_tells_the_cost_and_touches_nothing(corpus, tmp_path, capsys):
     argv = arguments("train", "tsv:/nowhere/*.tsv", tmp_path / "w")
     assert main([*argv, "--dry-run"]) == 0
     out = capsys.readouterr().out
-    for word in ('"total_steps": 8', "parameters", "as published", "bucket length", "TFLOP", "GiB"):
+    for word in ('"total_steps": 8', "parameters", "as published", "bucket length", "GFLOP", "GiB"):
         assert word in out, word
     assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (["objective.distance.margin=-1.0"], "margin=-1.0 must not be negative"),
+        (["objective.distance.num_negatives=0"], "num_negatives=0 must be at least 1"),
+        (["objective.distance.widths=(3,2)"], "widths=(3, 2) must be positive"),
+        (["schedule.warmup_steps=-3"], "warmup_steps=-3 must be at least 0"),
+        (["schedule.nope=3"], "nope is not an option of"),
+        (["optimizer.b1=7.0"], "b1=7.0 must be at least 0 and below 1"),
+    ],
+)
+def test_errors_of_options_name_them_as_they_are_given(given, message, corpus, tmp_path, fails):
+    overrides = [f"--config.{word}" for word in given]
+    line = fails(arguments("train", corpus, tmp_path / "w", *overrides), 2)
+    assert f"error: {overrides[0].partition('=')[0].rpartition('.')[0]}.{message}" in line
+
+
+def test_a_second_config_and_a_run_without_workdir_are_refused(capsys, fails):
+    with pytest.raises(SystemExit):
+        main(["train", "--config", "ct_laser:smoke", "--config", "static", "--workdir", "w"])
+    error = capsys.readouterr().err
+    assert "--config static: is the second, after --config ct_laser:smoke; give one" in error
+    line = fails(["train", "--config", "static:smoke"], 2)
+    assert "--workdir is required, except with --dry-run" in line
 
 
 def test_every_command_has_help_with_an_example(capsys):

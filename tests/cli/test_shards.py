@@ -158,9 +158,10 @@ def test_parts_that_are_missing_or_of_something_else_are_refused(model, texts, f
     run(*embed, tmp_path / "e.npy", "--shard", "2/2", "--precision", "float16")
     assert "e-00002-of-00002.npy: differs from" in fails(1, *join)
     run(*embed, tmp_path / "f.npy", "--shard", "1/2")
-    assert "must be the parts of one output, each once" in fails(
-        2, *join, tmp_path / "f-00001-of-00002.npy"
-    )
+    wrong = tmp_path / "f-00001-of-00002.npy"
+    assert f"{wrong}: is not of the same output as {tmp_path}/e-00001" in fails(2, *join, wrong)
+    assert "is named twice" in fails(2, *join, tmp_path / "e-00001-of-00002.npy")
+    assert "--model and --join exclude each other" in fails(2, *join, "--model", model)
     assert "g-*: matches no file" in fails(2, *join[:-1], tmp_path / "g-*")
     assert "must be named as --shard names it" in fails(2, *join[:-1], tmp_path / "source")
     assert "--output" in fails(2, *embed, tmp_path / "e.npy", "--shard", "1/2")  # exists

@@ -20,14 +20,17 @@ def collection(language, num_documents=20, num_sentences=10, seed=0):
     return Documents(language, language, ids=ids, domains=ids, lengths=lengths), vectors
 
 
-def test_the_rank_rule_gets_the_seed(monkeypatch):
+def test_the_rank_rule_gets_the_seed_and_a_large_rank_for_little_text_is_said(monkeypatch, caplog):
     sides, vectors = zip(collection("de"), collection("en", seed=1))
     given = []
     choice = debias.RankChoice(2, {0: 0.9, 2: 0.5}, 0.55)
     monkeypatch.setattr(debias, "choose_rank", lambda _, **options: given.append(options) or choice)
     aligner = DocumentAligner(seed=3, weighting="none")
     assert [lawdr.rank for lawdr in aligner.fit(sides, vectors)] == [2, 2]
-    assert given == [{"seed": 3}]
+    assert given == [{"seed": 3}] and not caplog.records
+    choice = debias.RankChoice(32, {0: 0.9, 32: 0.5}, 0.55)
+    aligner.fit(sides, vectors)
+    assert "32 components of 200 sentences hold topics too; compare with --debias 0" in caplog.text
 
 
 def test_the_progress_ends_with_all_source_documents():

@@ -3,7 +3,9 @@
 import concurrent.futures
 import contextlib
 import json
+import os
 import pickle
+import threading
 
 import jax
 import numpy as np
@@ -194,3 +196,18 @@ def test_memory_is_used_again_but_not_kept_without_limit(family_directory, sente
     with backend._memory(2 * backend.encoder.threads * backend.batch_tokens + 1):
         pass
     assert not backend._memories
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
+def test_jax_in_a_forked_process_raises_an_error_and_does_not_hang(vocab, tmp_path):
+    encoder = xling_jax.load(save(tmp_path / "model", "tlaser", vocab), backend="jax")
+    encoder.encode(["la mo"])
+    if not (pid := os.fork()):
+        threading.Timer(20, os._exit, (2,)).start()  # where it hangs
+        try:
+            encoder.encode(["la mo"])
+        except RuntimeError as error:
+            os._exit(0 if "get_context('spawn')" in str(error) else 1)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    encoder.encode(["la mo"])

@@ -167,10 +167,11 @@ def test_stdin_and_stdout(model_directory, text_file):
     assert np.load(io.BytesIO(result.stdout)).shape == (len(LINES), 16)
 
 
-def test_an_empty_file_gives_no_rows(run, tmp_path, encoder):
+def test_an_empty_file_gives_no_rows_and_a_warning(run, tmp_path, encoder, caplog):
     (tmp_path / "empty").write_bytes(b"")
     run("--input", tmp_path / "empty", "--output", tmp_path / "e.npy")
     assert np.load(tmp_path / "e.npy").shape == (0, encoder.dim)
+    assert "empty: the input is empty" in caplog.text
 
 
 def test_documents_from_json_lines_and_from_plain_lines(run, encoder, tmp_path):

@@ -166,6 +166,7 @@ def _classifier(given: str, language: str) -> Callable[[str], Sequence]:
     known = sorted(map(str, langid.IDENTIFIER.nb_classes))
     if language not in known:
         raise OptionError(
-            f"--languages {given}: py3langid knows {' '.join(known)}; leave the option out"
+            f"--languages {given}: not among the {len(known)} languages that py3langid knows; "
+            "leave the option out"
         )
     return py3langid.classify

@@ -205,6 +205,8 @@ def _embed(args: argparse.Namespace) -> None:
         quantizer=quantizer,
     )
     seconds = time.perf_counter() - start
+    if not count and not args.shard:
+        _logger.warning("%s: the input is empty, and so is %s", args.input, args.output)
     _logger.info(
         "%s: %d rows of %d, computed in %s; %d sentences, %d without text, %d truncated to "
         "%d tokens; %.1f s, %.0f sentences/s, %.0f%% padding",
@@ -243,6 +245,8 @@ def _quantizer(args: argparse.Namespace, encoder: Encoder) -> Quantizer:
 
 def _join(args: argparse.Namespace) -> None:
     """Writes the rows of all parts into one file."""
+    if given := [flag(name) for name in ("model", "input") if getattr(args, name)]:
+        raise OptionError(f"{given[0]} and --join exclude each other; parts are joined as they are")
     paths = shards.check_parts(args.join)
     if args.format != "npy" or args.output == "-":
         raise OptionError("--join: writes an .npy file; join LASER's .bin files with cat")

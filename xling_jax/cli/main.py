@@ -7,6 +7,7 @@ import argparse
 import logging
 import os
 import platform
+import re
 import signal
 import sys
 import time
@@ -68,6 +69,12 @@ Inputs, outputs and the workdirs of prepare and train may be at gs://BUCKET/PATH
 _COMPUTING = {"train", "embed", "align", "align-sentences", "quickstart", "reproduce"}
 # Commands that keep what is done and go on from there.
 _CONTINUING = {"prepare", "train", "mine", "quickstart", "reproduce"}
+
+# How an error names an option of a config.
+_CONFIG_OPTION = re.compile(
+    r"((data|cleaning|vocab|encoder|decoder|head|objective|optimizer|schedule"
+    r"|train|evaluation|mesh)(\.[a-z]\w*)+)(?=[:= ])"
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -169,6 +176,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename}: {error.strerror}"
         text = " ".join(text.split())
+        option = _CONFIG_OPTION.match(text) if hasattr(args, "config") else None
+        if option and not os.path.exists(option[2]):
+            text = f"--config.{option[2]}{text[option.end() :]}"
         print(f"xling {args.command}: error: {printable(text)}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
 

@@ -7,6 +7,7 @@ share that failed is started again; it needs nothing from the others.
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import os
 import re
@@ -92,20 +93,23 @@ def check_parts(words: Sequence[str]) -> list[str]:
         OptionError: if a part is missing, or one does not belong to the others.
     """
     paths = matching_files(words, "--join")
-    parts: dict[int, str] = {}
-    names = set()
+    found = []
     for path in paths:
         match = _PART.fullmatch(path)
         if match is None:
             raise OptionError(f"--join {path}: must be named as --shard names it, X-00001-of-00016")
         stem, index, count, suffix = match.groups()
-        names.add((stem, int(count), suffix))
-        parts[int(index)] = path
-    if len(names) > 1 or len(parts) < len(paths):
-        raise OptionError(
-            f"--join {paths[0]} {paths[-1]}: must be the parts of one output, each once"
-        )
-    ((stem, count, suffix),) = names
+        found.append(((stem, int(count), suffix), int(index), path))
+    ((output, _),) = collections.Counter(output for output, *_ in found).most_common(1)
+    parts: dict[int, str] = {}
+    for other, index, path in found:
+        if other != output:
+            usual = next(path for each, _, path in found if each == output)
+            raise OptionError(f"--join {path}: is not of the same output as {usual}; leave it out")
+        if index in parts:
+            raise OptionError(f"--join {path}: is named twice; name each part once")
+        parts[index] = path
+    stem, count, suffix = output
     for index in range(1, count + 1):
         if index not in parts:
             missing = Shard(index, count).part_path(f"{stem}{suffix or ''}")

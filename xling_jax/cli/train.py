@@ -6,7 +6,7 @@ from xling_jax.cli import distributed
 from xling_jax.cli.arguments import add_config_and_workdir
 from xling_jax.config import load
 from xling_jax.files.untrusted import printable
-from xling_jax.options import wrong_use
+from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.train import check_dry_run, train_experiment
 
 EXAMPLES = """\
@@ -21,7 +21,7 @@ stop; a second Ctrl-C exits immediately.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config_and_workdir(parser)
+    add_config_and_workdir(parser, needs_workdir=False)
     distributed.add_arguments(parser)
     parser.add_argument(
         "--dry-run",
@@ -40,5 +40,7 @@ def run(args: argparse.Namespace) -> int:
             check_dry_run(experiment)
             print(printable(describe(experiment)))
         return 0
+    if args.workdir is None:
+        raise OptionError("--workdir is required, except with --dry-run")
     with distributed.joined(args) as processes:
         return train_experiment(experiment, args.workdir, processes)

@@ -28,6 +28,8 @@ from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 _logger = logging.getLogger(__name__)
 
 AUTO = "auto"
+# With fewer, components that identify the language also hold what documents are about.
+_SENTENCES_PER_COMPONENT = 50
 _FORMAT = "xling_jax.lawdr_pair/1"
 
 
@@ -178,6 +180,10 @@ class DocumentAligner(AlignmentOptions):
         named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
         rank = debias.choose_rank(named, seed=self.seed).rank
         _logger.info("debiasing: %s of each language", counted(rank, "component"))
+        fewest = min(map(len, vectors))
+        if rank * _SENTENCES_PER_COMPONENT > fewest:
+            line = "%d components of %d sentences hold topics too; compare with --debias 0"
+            _logger.warning(line, rank, fewest)
         return rank
 
     def _fit(self, vectors: Sequence[np.ndarray], rank: int) -> list[Lawdr]:

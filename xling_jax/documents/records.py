@@ -427,7 +427,8 @@ def read_pairs_of_ids(
 
 def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
     """The JSON object in a line, and its `text` if it has one, otherwise its `sentences`."""
-    record = parse_json(line, where, allow_surrogates=True)
+    way_out = "documents are JSON lines; the sentences of two texts: xling align-sentences"
+    record = parse_json(line, where, allow_surrogates=True, way_out=way_out)
     if not isinstance(record, dict):
         raise ValueError(f"{where}: a document must be a JSON object; found {line!r:.40}")
     record = {name: _writable(value) for name, value in record.items()}

@@ -35,6 +35,29 @@ _EXPECTED_LENGTH = 128
 # Batches submitted to the device before the oldest is fetched: one runs while the next is packed.
 _BATCHES_IN_FLIGHT = 2
 
+# Whether this process is a fork of one that had encoded: JAX's threads are not in it.
+_is_used = _is_forked = False
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = _is_used
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def _check_process() -> None:
+    """Raises RuntimeError where JAX would wait forever."""
+    global _is_used
+    if _is_forked:
+        raise RuntimeError(
+            "JAX cannot encode in a process that was forked after it had been used; start "
+            "processes with multiprocessing.get_context('spawn'), or load(…, backend='numpy')"
+        )
+    _is_used = True
+
 
 class JaxBackend:
     """Runs a Linen module on token windows, batch by batch; see `Backend`.
@@ -46,6 +69,7 @@ class JaxBackend:
     name = "jax"
 
     def __init__(self, module: nn.Module, params: Any, pad_id: int | None):
+        _check_process()
         self.module, self.pad_id = module, pad_id
         self.dtype = jnp.dtype(getattr(module, "dtype", jnp.float32)).name
         # Host arrays would be sent to the device with every batch.
@@ -109,6 +133,7 @@ class JaxBackend:
         batch_size: int | None = None,
     ) -> int:
         """See `backends.Backend.run_window`."""
+        _check_process()
         shapes = self.shapes(max_length_tokens, batch_size)
         padded_tokens = 0
         in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
@@ -134,6 +159,7 @@ class JaxBackend:
 
     def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
         """Compiles the programs of (rows, length), several at the same time in threads."""
+        _check_process()
         for program in [self._compile(shape) for shape in shapes]:
             program.result()
         for shape in shapes:  # once, so that the next run starts at once

@@ -170,6 +170,8 @@ def distance_constraint(
             f"num_negatives={num_negatives} must be at least 1; to leave negatives out, set "
             "negative_weight=0"
         )
+    if margin < 0:
+        raise ValueError(f"margin={margin} must not be negative")
     if negative_weight < 0:
         raise ValueError(f"negative_weight={negative_weight} must not be negative")
     mask = jnp.asarray(mask, bool)

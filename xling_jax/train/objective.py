@@ -189,9 +189,10 @@ class Objective:
             target=embeddings[1::2] if encode_target else None,
         )
         total, sums = jnp.zeros((), jnp.float32), {}
-        for term in self.terms.values():
+        for name, term in self.terms.items():
             own_key = decode_key if "decoder" in term.reads else other_key
-            value, metrics = term(context, dataclasses.replace(inputs, key=own_key))
+            with options.naming_section(f"objective.{name}", options.defaults(type(term))):
+                value, metrics = term(context, dataclasses.replace(inputs, key=own_key))
             total, sums = total + term.weight * value, sums | metrics
         real = lambda tokens: (tokens != context.pad_id).sum()
         return total, sums | {

@@ -35,16 +35,11 @@ class NestedTerm(Term):
         object.__setattr__(self, "widths", widths)
         object.__setattr__(self, "width_weights", weights or (1.0,) * len(widths))
         if any(not 0 < low < high for low, high in zip((0.5, *widths), widths)):
-            raise ValueError(
-                f"widths={widths} of an objective's term must be positive and ascending"
-            )
+            raise ValueError(f"widths={widths} must be positive and ascending")
         if len(self.width_weights) != len(widths):
-            raise ValueError(
-                f"width_weights={weights} of an objective's term must be one for each of "
-                f"widths={widths}"
-            )
+            raise ValueError(f"width_weights={weights} must be one for each of widths={widths}")
         for weight in weights:
-            check_number(weight, "width_weights of an objective's term", at_least=0)
+            check_number(weight, "width_weights", at_least=0)
 
     def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """See `Term`; the metrics are those of the whole vectors.
@@ -58,8 +53,7 @@ class NestedTerm(Term):
         dim = inputs.source.shape[-1]
         if self.widths[-1] != dim:
             raise ValueError(
-                f"widths={self.widths} of an objective's term must end with the {dim} dimensions "
-                "of the encoder"
+                f"widths={self.widths} must end with the {dim} dimensions of the encoder"
             )
         total = 0.0
         for width, weight in zip(self.widths, self.width_weights):
