@@ -325,18 +325,18 @@ def test_a_dry_run_tells_the_cost_and_touches_nothing(corpus, tmp_path, capsys):
 @pytest.mark.parametrize(
     "given, message",
     [
-        (["objective.distance.margin=-1.0"], "margin=-1.0 must not be negative"),
+        (["objective.distance.margin=-1.0"], "margin=-1.0 must be at least 0"),
         (["objective.distance.num_negatives=0"], "num_negatives=0 must be at least 1"),
         (["objective.distance.widths=(3,2)"], "widths=(3, 2) must be positive"),
         (["schedule.warmup_steps=-3"], "warmup_steps=-3 must be at least 0"),
-        (["schedule.nope=3"], "nope is not an option of"),
         (["optimizer.b1=7.0"], "b1=7.0 must be at least 0 and below 1"),
     ],
 )
 def test_errors_of_options_name_them_as_they_are_given(given, message, corpus, tmp_path, fails):
     overrides = [f"--config.{word}" for word in given]
     line = fails(arguments("train", corpus, tmp_path / "w", *overrides), 2)
-    assert f"error: {overrides[0].partition('=')[0].rpartition('.')[0]}.{message}" in line
+    section = given[0].partition("=")[0].rpartition(".")[0]
+    assert re.search(rf"error: --config(\.| \S+: ){section}\.{re.escape(message)}", line), line
 
 
 def test_a_second_config_and_a_run_without_workdir_are_refused(capsys, fails):

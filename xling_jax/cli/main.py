@@ -177,8 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = f"{error.filename}: {error.strerror}"
         text = " ".join(text.split())
         option = _CONFIG_OPTION.match(text) if hasattr(args, "config") else None
-        if option and not os.path.exists(option[2]):
-            text = f"--config.{option[2]}{text[option.end() :]}"
+        if option and not os.path.exists(option[1]):
+            text = f"--config.{text}"
         print(f"xling {args.command}: error: {printable(text)}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
 

@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from xling_jax.losses.similarity import check_pairs
+from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
 _DISTANCES = ("l2", "squared_l2", "arccos")
@@ -170,8 +171,7 @@ def distance_constraint(
             f"num_negatives={num_negatives} must be at least 1; to leave negatives out, set "
             "negative_weight=0"
         )
-    if margin < 0:
-        raise ValueError(f"margin={margin} must not be negative")
+    check_number(margin, "margin", at_least=0)
     if negative_weight < 0:
         raise ValueError(f"negative_weight={negative_weight} must not be negative")
     mask = jnp.asarray(mask, bool)
