@@ -11,7 +11,7 @@ import numpy as np
 from xling_jax.align.filters import Filters, TextFilter
 from xling_jax.align.mining import Candidates, score_pairs
 from xling_jax.align.rows import AnyRows
-from xling_jax.files.lines import PROBLEMS, BrokenLine, shown
+from xling_jax.files.lines import PROBLEM_RULES, PROBLEMS, BrokenLine, shown
 
 _logger = logging.getLogger(__name__)
 
@@ -106,7 +106,8 @@ class Side:
         broken = sum(self._skipped[problem] for problem in PROBLEMS)
         with_text = self.num_lines - self._skipped["blank"]
         if broken and broken == with_text:
-            raise ValueError(f"{self.describe()}; text must be UTF-8, convert it with iconv")
+            most = max(PROBLEMS, key=self._skipped.__getitem__)
+            raise ValueError(f"{self.describe()}; {PROBLEM_RULES[most]}")
         if broken > _MANY_BROKEN * self.num_lines:
             _logger.warning("%s: broken lines: %d of %d", self.name, broken, self.num_lines)
         elif with_text and not self.texts:

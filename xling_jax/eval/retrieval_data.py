@@ -288,7 +288,8 @@ def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
     for row in reader.rows([*chosen]) if len(chosen) > 1 else ():
         if row.problem:
             where = f"{row.broken_file or row.file}:{row.line}"
-            raise ValueError(f"{where}: {row.detail or PROBLEM_RULES[row.problem]}")
+            rule = row.detail or PROBLEM_RULES[row.problem]
+            raise ValueError(f"{where}: {rule}; rows of evaluation data count, so correct it")
         for name, code in chosen.items():
             texts[code].append(row.texts.get(name, "").strip())
     if len(chosen) > 1:

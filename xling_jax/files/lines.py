@@ -44,12 +44,15 @@ _TABLE = r"(\.tsv|\.csv|\.parquet|\.tmx|\.xlf|\.xliff|(\.txt)?\.zip)?"
 
 # What a file that is no text begins with; what it is, and what to do.
 _OTHER_FORMATS = {
-    b"version https://git-lfs.github.com/": ("a git-lfs pointer", "fetch it with git lfs pull"),
-    b"\x1f\x8b\x08": ("gzip", "name it .gz"),
-    b"\xfd7zXZ\0": ("xz", "name it .xz"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "name it .zst"),
-    b"PK\3\4": ("a zip archive", "unpack it; of OPUS, moses:PATH.zip reads it as it is"),
-    b"PAR1": ("Parquet", "name it .parquet"),
+    b"version https://git-lfs.github.com/": (
+        "a git-lfs pointer, not the file itself",
+        "fetch it with git lfs pull",
+    ),
+    b"\x1f\x8b\x08": ("gzip, not text", "name it .gz"),
+    b"\xfd7zXZ\0": ("xz, not text", "name it .xz"),
+    b"\x28\xb5\x2f\xfd": ("zstd, not text", "name it .zst"),
+    b"PK\3\4": ("a zip archive, not text", "unpack it; one of OPUS is read as moses:PATH.zip"),
+    b"PAR1": ("Parquet, not text", "read it as a corpus, parquet:PATH, or write a column as text"),
 }
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -90,7 +93,7 @@ def check_format(path: str, head: bytes, but: bytes | None = None) -> None:
         raise ValueError(f"{shown(path)}: is a tar archive, not text; unpack it with tar -xf")
     for begin, (what, way_out) in _OTHER_FORMATS.items():
         if head.startswith(begin) and begin != but:
-            raise ValueError(f"{shown(path)}: is {what}, not what its name says; {way_out}")
+            raise ValueError(f"{shown(path)}: is {what}; {way_out}")
 
 
 def _read_stream(path: str) -> Iterator[bytes]:

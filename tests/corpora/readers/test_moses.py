@@ -60,6 +60,7 @@ def test_broken_side_of_moses_row_is_named(tmp_path):
         ("", "", r"c\.de: .*is empty"),
         ("\n \n", "\n \n", r"c\.de: .*no line holds text"),
         ("ja\nnein\n", "\n\n", r"c\.en: no line holds text"),
+        (b"\xf6\n", "yes\n", r"c\.de: text must be UTF-8; .* is it Latin-1\?"),
         ("ja\n", None, r"at least two of de, en; found .*c\.de"),
     ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
 from xling_jax.corpora.readers.base import Reader, Row
-from xling_jax.files.lines import COMPRESSED_SUFFIXES, read_line_blocks
+from xling_jax.files.lines import COMPRESSED_SUFFIXES, PROBLEM_RULES, read_line_blocks
 from xling_jax.files.untrusted import open_archive
 from xling_jax.text import languages as languages_lib
 
@@ -127,6 +127,7 @@ def read_moses(paths: Mapping[str, str]) -> Iterator[Row]:
     streams = [itertools.chain.from_iterable(read_line_blocks(path)) for path in paths.values()]
     first_path = next(iter(paths.values()))
     without_text, number = set(paths), 0
+    problems: dict[str, str] = {}
     for number, lines in enumerate(itertools.zip_longest(*streams, fillvalue=_END), 1):
         texts, broken = {}, None
         for language, line in zip(paths, lines):
@@ -137,14 +138,17 @@ def read_moses(paths: Mapping[str, str]) -> Iterator[Row]:
                 raise _unequal_counts(paths, lines, number, streams)
             else:
                 broken = broken or (language, line.problem)
+                problems.setdefault(language, line.problem)
+        if without_text:
+            without_text.difference_update(texts)
         if broken:
             yield Row({}, first_path, number, broken[1], paths[broken[0]])
             continue
-        if without_text:
-            without_text.difference_update(texts)
         yield Row(texts, first_path, number)
     for language, path in paths.items():
         if language in without_text:
+            if language in problems:
+                raise ValueError(f"{path}: {PROBLEM_RULES[problems[language]]}")
             state = "no line holds text" if number else "the file is empty"
             raise ValueError(f"{path}: {state}; leave it out of the corpus")
 

@@ -223,9 +223,10 @@ def _missing_languages(table: Table, languages: Sequence[str]) -> ValueError:
 
 
 def _read(table: Table, columns: dict[str, int]) -> Iterator[Row]:
-    languages, has_text, path = list(columns), False, table.name
+    languages, has_text, path, first = list(columns), False, table.name, ""
     for line, cells, problem, detail in table.rows(list(columns.values())):
         if problem:
+            first = first or f"{path}:{line}: {detail or PROBLEM_RULES[problem]}"
             yield Row({}, path, line, problem, detail=detail)
             continue
         texts = {}
@@ -236,7 +237,8 @@ def _read(table: Table, columns: dict[str, int]) -> Iterator[Row]:
         yield Row(texts, path, line)
     if not has_text:
         raise ValueError(
-            f"{path}: no row holds text in {' or '.join(languages)}; leave it out of the corpus"
+            first
+            or f"{path}: no row holds text in {' or '.join(languages)}; leave it out of the corpus"
         )
 
 
