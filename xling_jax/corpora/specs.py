@@ -52,7 +52,7 @@ def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
     return open_corpus(spec).rows(languages)
 
 
-def open_table(path: str, names: Sequence[str]) -> Table:
+def open_table(path: str, names: Sequence[str] = ()) -> Table:
     """Opens a file whose suffix is a kind of table, otherwise as TSV; `names` if it has none.
 
     Raises:

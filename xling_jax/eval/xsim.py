@@ -18,6 +18,8 @@ import numpy as np
 from xling_jax.align import knn
 from xling_jax.align import margin as margins
 from xling_jax.align.mining import MARGIN_NEIGHBORS
+from xling_jax.corpora.readers.tables import read_strictly
+from xling_jax.corpora.specs import open_table
 from xling_jax.encode.texts import encode_unique
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
 from xling_jax.eval.ranking import nearest_by_margin
@@ -28,7 +30,6 @@ from xling_jax.eval.retrieval_data import (
     language_of_file,
     load_distractors,
 )
-from xling_jax.files.lines import read_lines
 from xling_jax.options import OptionError, option
 from xling_jax.registry import check_choice
 
@@ -266,14 +267,8 @@ def load_altered(
     found: list[dict[str, list[Altered]]] = [{} for _ in data.parts]
     for path in paths:
         code = language_of_file(path, "tsv", data.languages)
-        header, *lines = [line.split("\t") for line in read_lines(path)] or [[]]
-        if header != _HEADER:
-            raise ValueError(f"{path}:1: must be the header {'<TAB>'.join(_HEADER)}")
         copies: dict[str, list[tuple[str, str]]] = {}
-        for number, cells in enumerate(lines, start=2):
-            if len(cells) != len(_HEADER):
-                raise ValueError(f"{path}:{number}: a line must have 3 cells; found {len(cells)}")
-            kind, original, text = map(str.strip, cells)
+        for number, (kind, original, text) in read_strictly(open_table(str(path)), _HEADER):
             check_choice(f"{path}:{number}: kind", kind, KINDS)
             copies.setdefault(original, []).append((kind, text))
         for part, by in zip(data.parts, found):

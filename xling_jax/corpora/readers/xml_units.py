@@ -69,7 +69,8 @@ class UnitReader(Reader):
             for _ in collector.parse():
                 pass
             tags |= dict.fromkeys(collector.tags)
-        return tuple(dict.fromkeys(map(languages_lib.to_iso639_1, tags)))
+        codes = dict.fromkeys(map(languages_lib.to_iso639_1, tags))
+        return tuple(filter(languages_lib.is_code, codes))
 
     def split(self, languages: Sequence[str]) -> list[Self]:
         """See `Reader.split`."""
