@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +61,7 @@ class Batcher:
     """
 
     def __init__(self, encoder: Encoder, limits: Limits):
-        self._encoder = copy.copy(encoder.with_prompt(""))
+        self._encoder = encoder.with_prompt("")  # a copy
         self._encoder.vocab = self._vocab = _CountingVocab(encoder.vocab)
         self._limits = limits
         self._jobs: collections.deque[_Job] = collections.deque()
