@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> None:
     import uvicorn
 
     from xling_jax.serve.app import make_app
+    from xling_jax.serve.corpus import Corpus
 
     limits = options_from(args, Limits)
     api_key = args.api_key or os.environ.get(KEY_VARIABLE)
@@ -83,22 +84,15 @@ def run(args: argparse.Namespace) -> None:
         encoders = {name: _load(path, args) for name, path in names.items()}
         corpus = None
         if args.text:
-            from xling_jax.serve.corpus import Corpus
-
-            options = {"index": args.index, "debias": args.debias}
-            corpus = Corpus(args.text, next(iter(encoders.values())), **options)
+            first = next(iter(encoders.values()))
+            corpus = Corpus(args.text, first, index=args.index, debias=args.debias)
         app = make_app(encoders, limits, api_key, corpus)
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         described = ", ".join(f"{name} ({e.dim} dimensions)" for name, e in encoders.items())
         _logger.info("%s serves %s", url, described)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=_FINISHING_SECONDS,
-        )
+        quiet = {"log_config": None, "access_log": False, "lifespan": "off"}
+        config = uvicorn.Config(app, timeout_graceful_shutdown=_FINISHING_SECONDS, **quiet)
         # uvicorn sends itself the signal again once it has finished.
         signal.signal(signal.SIGTERM, lambda *_: None)
         logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -43,12 +43,12 @@ _MOST_HITS = 1000
 _CLIENT_GONE = 499  # for the metrics only: nobody reads it
 
 
-class Refusal(Exception):
+class Refusal(HTTPException):
     """An answer other than 200: its status, one line, the parameter at fault and a code."""
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str = ""):
-        super().__init__(message)
-        self.status, self.param, self.code = status, param, code
+        super().__init__(status, message)
+        self.param, self.code = param, code
 
 
 def make_app(
@@ -79,12 +79,7 @@ def make_app(
         page = importlib.resources.files("xling_jax.serve").joinpath("page.html").read_bytes()
         routes.append(Route("/", lambda request: Response(page, media_type="text/html")))
         routes.append(Route("/search", functools.partial(service.search, corpus=corpus)))
-    handlers = {
-        Refusal: _refused,
-        ClientDisconnect: _gone,
-        HTTPException: _http_error,
-        Exception: _failed,
-    }
+    handlers = {HTTPException: _refused, ClientDisconnect: _gone, Exception: _failed}
     return service.measured(Starlette(routes=routes, exception_handlers=handlers))
 
 
@@ -125,16 +120,16 @@ class _Service:
 
     async def embed(self, request: Request) -> Response:
         """`POST /embed` of Hugging Face's text-embeddings-inference, by the first model."""
-        values = await self._values(
-            request, "inputs", "normalize", "truncate", "dimensions", "prompt_name"
-        )
+        known = ("inputs", "normalize", "truncate", "dimensions", "prompt_name")
+        values = await self._values(request, *known)
         name, encoder = next(iter(self._encoders.items()))
         texts = self._texts(values, "inputs")
         dim, prompt = _dimensions(values, encoder), _prompt(values, encoder)
         is_unit = values.get("normalize", True)
-        for option in ("normalize", "truncate"):
-            if not isinstance(values.get(option, True), bool):
-                raise Refusal(400, f"{option}: must be true or false", option)
+        if not isinstance(is_unit, bool):
+            raise Refusal(
+                400, f"normalize: must be true or false; got {is_unit!r:.40}", "normalize"
+            )
         vectors, _ = await self._encode(request, name, texts, prompt)
         vectors = vectors[:, :dim]
         return _json([*(l2_normalize(vectors) if is_unit else np.ascontiguousarray(vectors))])
@@ -247,19 +242,14 @@ class _Service:
             raise Refusal(413, message, param)
         for i, text in enumerate(texts):
             if isinstance(text, (int, list)) and not isinstance(text, bool):
-                message = (
-                    f"{param}: token ids are those of another tokenizer; send text "
-                    "(LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
-                )
-                raise Refusal(400, message, param)
+                message = "token ids are those of another tokenizer; send text (LangChain's "
+                message += "OpenAIEmbeddings: check_embedding_ctx_length=False)"
+                raise Refusal(400, f"{param}: {message}", param)
             if not isinstance(text, str):
                 raise Refusal(400, f"{param}[{i}]: must be a text; got {text!r:.40}", param)
-            if len(text) > self._limits.max_characters:
-                message = (
-                    f"{param}[{i}]: has {len(text)} characters; at most "
-                    f"{self._limits.max_characters} are taken"
-                )
-                raise Refusal(413, message, param)
+            if len(text) > (most := self._limits.max_characters):
+                message = f"has {len(text)} characters; at most {most} are taken"
+                raise Refusal(413, f"{param}[{i}]: {message}", param)
         return texts
 
     async def _encode(
@@ -327,19 +317,16 @@ def _error(status: int, message: str, param: str | None = None, code: str = "") 
     return _json({"error": error}, status)
 
 
-async def _refused(request: Request, error: Refusal) -> Response:
-    return _error(error.status, str(error), error.param, error.code)
+async def _refused(request: Request, error: HTTPException) -> Response:
+    if isinstance(error, Refusal):
+        return _error(error.status_code, error.detail, error.param, error.code)
+    response = _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _gone(request: Request, error: ClientDisconnect) -> Response:
     return _error(_CLIENT_GONE, "the client has closed the connection")
-
-
-async def _http_error(request: Request, error: HTTPException) -> Response:
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    response = _error(error.status_code, message)
-    response.headers.update(error.headers or {})
-    return response
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -5,8 +5,7 @@
 //   const [a, b] = encoder.encode(["Good morning.", "Guten Morgen."]); // Float32Array each
 //   cosine(a, b);
 //
-// It reads the files of the model directory as they are. Rows of the tables are decoded when a text
-// has them, so that the encoder takes the memory of its files.
+// It reads the files of the model directory as they are, and decodes rows when a text has them.
 
 // What xling_jax.text.vocab.remove_invisible removes; lone surrogates among them.
 const INVISIBLE =
@@ -44,12 +43,11 @@ export class Encoder {
     this.width = encoder.width;
     this.dim = truncate_dim ?? encoder.width;
     const { rows, narrow_rows, factor, codebooks, feature_keys } = tensors;
-    const isPacked = (table) => table.data instanceof Uint8Array;
     const numTokens = rows.shape[0] - (narrow_rows || !feature_keys ? 0 : feature_keys.data.length);
-    this.ofTokens = makeTable(rows, isPacked(rows), factor.data, 0);
+    this.ofTokens = makeTable(rows, factor.data, 0);
     if (feature_keys) {
       const table = narrow_rows ?? rows, skipped = narrow_rows ? 0 : numTokens;
-      this.ofFeatures = makeTable(table, isPacked(table), factor.data, numTokens - skipped, codebooks, skipped);
+      this.ofFeatures = makeTable(table, factor.data, numTokens - skipped, codebooks, skipped);
       this.keys = Int32Array.from(feature_keys.data);
       this.slots = new Int32Array(SLOTS);
       this.keys.forEach((key, row) => { if (key !== NO_KEY) this.slots[key & (SLOTS - 1)] = row; });
@@ -86,13 +84,8 @@ export class Encoder {
 }
 
 export function cosine(a, b) {
-  let product = 0, ofA = 0, ofB = 0;
-  for (let i = 0; i < a.length; i++) {
-    product += a[i] * b[i];
-    ofA += a[i] * a[i];
-    ofB += b[i] * b[i];
-  }
-  return ofA && ofB ? product / Math.sqrt(ofA * ofB) : 0;
+  const ofB = unit(b);
+  return unit(a).reduce((sum, value, i) => sum + value * ofB[i], 0);
 }
 
 function unit(vector) {
@@ -102,7 +95,8 @@ function unit(vector) {
 
 // A function that adds a row, times its factor, to a sum. Rows are integers of 8 bits, two of 4 in a
 // byte, or codes of product quantization.
-function makeTable({ data, shape: [, width] }, isPacked, factors, firstFactor, codebooks, skipped = 0) {
+function makeTable({ data, shape: [, width] }, factors, firstFactor, codebooks, skipped = 0) {
+  const isPacked = data instanceof Uint8Array;
   return (row, sum) => {
     const start = (row + skipped) * width, factor = factors[row + skipped + firstFactor];
     if (codebooks && isPacked) {
