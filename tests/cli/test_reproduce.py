@@ -79,7 +79,7 @@ def test_every_part_of_every_table_says_what_it_would_run(scale, tmp_path, capsy
 
 def test_parts_name_tasks_and_data_that_exist():
     for table in TABLES.values():
-        assert {*needed(table)} <= {*DATA, "encoders"}
+        assert {*needed(table)} <= {*DATA, "encoders", "Europarl v7"}
         assert {part.task for row in table.rows for part in row.parts} <= TASKS.keys()
 
 
@@ -108,6 +108,13 @@ def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
         (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
         assert message in line
     assert "yu-4 needs mldoc; 4 GPUs" in caplog.text  # before it stops
+
+
+def test_a_run_that_fails_ends_the_command_with_its_status(tmp_path, capsys):
+    words = ["--workdir", str(tmp_path), "--corpora", "tsv:none.tsv"]
+    assert main(["reproduce", *ROW, *words]) == 1
+    assert "xling train: error: " in capsys.readouterr().err
+    assert not (tmp_path / "mao-9.md").exists()
 
 
 def test_the_list_comes_from_a_bare_interpreter():

@@ -55,7 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="print the commands, run none")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; the status of the training or evaluation that failed or was stopped."""
+    try:
+        _run(args)
+    except SystemExit as stopped:
+        return stopped.code
+    return 0
+
+
+def _run(args: argparse.Namespace) -> None:
     if args.list:
         print(list_tables())
         return

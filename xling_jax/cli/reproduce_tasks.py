@@ -50,7 +50,12 @@ XSR = (200_000, 2_000)
 _XSR_SMOKE = (150, 50)
 # Task -> data of the papers that it needs.
 _NEEDS = {"classification": "mldoc", "classes": "mldoc", "probing": "senteval"}
-_NEEDS |= {"retrieval": "europarl-5k", "neighbors": "europarl-5k", "language": "wmt16"}
+_NEEDS |= {
+    "xsr": "Europarl v7",
+    "retrieval": "europarl-5k",
+    "neighbors": "europarl-5k",
+    "language": "wmt16",
+}
 _NEEDS |= {
     f"{begin}{name}{end}": name
     for name in ("wmt16", "wmt19")
