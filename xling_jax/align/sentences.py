@@ -53,7 +53,7 @@ class SentenceAligner:
     Attributes:
         max_sentences: largest number of sentences in both sides of a group together; 4 allows 1-1,
             1-2, 1-3, 2-2 and their reverses.
-        deletion: cost of a sentence without translation: at 0.5, two cost as much as a random pair.
+        deletion: cost of a sentence without translation; a pair of random ones costs about 1.
         merging: cost of each sentence of a group beyond one a side; larger finds smaller groups.
         num_samples: sentences of the other side that a cost is normalized by.
         radius: of the band, in sentences; larger finds longer insertions and takes longer.
@@ -62,7 +62,7 @@ class SentenceAligner:
 
     max_sentences: int = option(6, "most sentences in both sides of a group together")
     deletion: float = option(
-        0.5, "cost of a sentence without translation; random pairs cost about 1", positive=True
+        0.55, "cost of a sentence without translation; random pairs cost about 1", positive=True
     )
     merging: float = option(
         0.2, "cost of each sentence of a group beyond one a side; larger finds smaller groups"
@@ -283,44 +283,49 @@ def _cheapest_path(
         lows = np.maximum(middle - radius, np.maximum(0, steps - num_target))
         highs = np.minimum(middle + radius, np.minimum(steps, num_source))
     width = int((highs - lows).max()) + 1
-    moves = [*costs.kinds, (1, 0), (0, 1)]
+    moves = np.array([*costs.kinds, (1, 0), (0, 1)])
+    prices = _band_costs(costs, deletion, lows, highs, width)
     total = np.full((last + 1, width), np.inf)
     best = np.full((last + 1, width), -1, np.min_scalar_type(-len(moves)))
     total[0, 0] = 0
-    prices = _band_costs(costs, lows, highs, width)
-    columns = np.arange(width)
+    num_before, num_rows = moves.sum(axis=1), moves[:, 0]
+    numbers = np.arange(len(moves))[:, None]
     for step in range(1, last + 1):
-        i = lows[step] + columns[: highs[step] - lows[step] + 1]
-        for number, (m, n) in enumerate(moves):
-            before = step - m - n
-            if before < 0:
-                continue
-            column = i - m - lows[before]
-            inside = (column >= 0) & (column <= highs[before] - lows[before])
-            if not inside.any():
-                continue
-            cells = np.flatnonzero(inside)
-            begun = column[cells]
-            price = prices[number][before, begun] if m and n else deletion
-            sums = total[before, begun] + price
-            better = sums < total[step, cells]
-            total[step, cells[better]] = sums[better]
-            best[step, cells[better]] = number
-    return _trace(moves, best, lows, prices, deletion, costs.sizes)
+        i = np.arange(lows[step], highs[step] + 1)
+        before = np.maximum(step - num_before, 0)
+        column = i - (num_rows + lows[before])[:, None]
+        inside = (column >= 0) & (column <= (highs - lows)[before][:, None])
+        inside &= (step >= num_before)[:, None]
+        before, column = before[:, None], np.where(inside, column, 0)
+        sums = total[before, column] + prices[numbers, before, column]
+        sums[~inside] = np.inf
+        best[step, : len(i)] = sums.argmin(axis=0)  # of equal ones the first, the smallest group
+        total[step, : len(i)] = sums.min(axis=0)
+    i, j = costs.sizes
+    path, path_costs = [(i, j)], []
+    while i or j:
+        number = best[i + j, i - lows[i + j]]
+        i, j = (i, j) - moves[number]
+        path.append((i, j))
+        path_costs.append(prices[number, i + j, i - lows[i + j]])
+    return np.array(path[::-1]), np.array(path_costs[::-1])
 
 
-def _band_costs(costs: _Costs, lows: np.ndarray, highs: np.ndarray, width: int) -> list[np.ndarray]:
-    """For each kind, costs of the groups that begin in each cell; inf if they end outside.
+def _band_costs(
+    costs: _Costs, deletion: float, lows: np.ndarray, highs: np.ndarray, width: int
+) -> np.ndarray:
+    """[kinds + 2, steps, width] costs of the groups that begin in each cell, deletions last.
 
-    Infinite, too, if the sides are as near without the first or last sentence of one: it does not
-    belong there.
+    Infinite if they end outside the document, or if the sides are as near without the first or last
+    sentence of one: it does not belong there.
     """
     step, column = np.nonzero(np.arange(width) <= (highs - lows)[:, None])
     i = lows[step] + column
     j = step - i
+    prices = np.full((len(costs.kinds) + 2, len(lows), width), np.inf, np.float32)
+    prices[-2:] = deletion
     nearness: dict[tuple[int, int], np.ndarray] = {}  # cosines of groups; -inf outside the band
-    prices = []
-    for m, n in costs.kinds:
+    for number, (m, n) in enumerate(costs.kinds):
         fits = np.flatnonzero((i + m <= costs.sizes[0]) & (j + n <= costs.sizes[1]))
         cells = step[fits], column[fits]
         price, cosines = costs((m, n), i[fits], j[fits])
@@ -334,26 +339,5 @@ def _band_costs(costs: _Costs, lows: np.ndarray, highs: np.ndarray, width: int) 
                 price[inside & (near >= cosines)] = np.inf
         nearness[m, n] = np.full((len(lows), width), -np.inf, np.float32)
         nearness[m, n][cells] = cosines
-        prices.append(np.full((len(lows), width), np.inf, np.float32))
-        prices[-1][cells] = price
+        prices[number][cells] = price
     return prices
-
-
-def _trace(
-    moves: Sequence[tuple[int, int]],
-    best: np.ndarray,
-    lows: np.ndarray,
-    prices: Sequence[np.ndarray],
-    deletion: float,
-    sizes: tuple[int, int],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Follows the moves back from the last cell."""
-    i, j = sizes
-    path, path_costs = [(i, j)], []
-    while i or j:
-        number = best[i + j, i - lows[i + j]]
-        m, n = moves[number]
-        i, j = i - m, j - n
-        path.append((i, j))
-        path_costs.append(prices[number][i + j, i - lows[i + j]] if m and n else deletion)
-    return np.array(path[::-1]), np.array(path_costs[::-1])

@@ -40,8 +40,8 @@ def align_sentences(
             documents, each a list of sentences.
         target: likewise; of many documents, number i is the translation of source document i.
         encoder: an `Encoder`, what `load` takes, or a function from texts to vectors [n, dim].
-        **options: of `align.sentences.SentenceAligner`: max_sentences=6, deletion=0.5, merging=0.2,
-            radius=10, num_samples=100, seed=0.
+        **options: of `align.sentences.SentenceAligner`: max_sentences=6, deletion=0.55,
+            merging=0.2, radius=10, num_samples=100, seed=0.
 
     Returns:
         Groups that cover every sentence once, in order: `source` and `target` are ranges of
