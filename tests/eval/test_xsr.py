@@ -118,7 +118,9 @@ def test_bad_input_is_refused(tmp_path):
         xsr.draw_sample(source, target, 301, 10)
     with pytest.raises(ValueError, match="got 305 and 304 rows"):
         xsr.draw_sample(source, target[:-1], 50, 10)
-    for content in ("", "[]", '{"keys": [1]}', '{"keys": [1], "queries": [1], "text_sha256": ""}'):
+    sample = '{"keys": %s, "queries": %s, "text_sha256": ""}'
+    wrong = [sample % pair for pair in (("[1]", "[1]"), ("[1]", "0"), ("[1e99]", "[0]"))]
+    for content in ("", "[]", '{"keys": [1]}', sample % (f"[{1 << 64}]", "[0]"), *wrong):
         (tmp_path / "s.json").write_text(content)
         with pytest.raises(ValueError, match="s.json: "):
             xsr.XsrSample.load(tmp_path / "s.json")

@@ -37,7 +37,7 @@ from xling_jax.files.embeddings import (
 )
 from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lines import iterate_lines
-from xling_jax.files.progress import track
+from xling_jax.files.progress import counted, track
 from xling_jax.files.quantization import PRECISIONS, QuantizedRows, Quantizer, learn_ranges
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
@@ -208,10 +208,10 @@ def _embed(args: argparse.Namespace) -> None:
     if not count and not args.shard:
         _logger.warning("%s: the input is empty, and so is %s", args.input, args.output)
     _logger.info(
-        "%s: %d rows of %d, computed in %s; %d sentences, %d without text, %d truncated to "
+        "%s: %s of %d, computed in %s; %s, %d without text, %d truncated to "
         "%d tokens; %.1f s, %.0f sentences/s, %.0f%% padding",
-        *(args.output, count, encoder.dim, encoder.dtype),
-        *(stats.num_sentences, stats.num_empty),
+        *(args.output, counted(count, "row"), encoder.dim, encoder.dtype),
+        *(counted(stats.num_sentences, "sentence"), stats.num_empty),
         *(stats.num_truncated, encoder.max_length_tokens, seconds),
         stats.num_sentences / max(seconds, 1e-9),
         100 * (stats.num_padded_tokens - stats.num_tokens) / max(stats.num_padded_tokens, 1),
@@ -265,7 +265,8 @@ def _join(args: argparse.Namespace) -> None:
     chunks = (part[at : at + _COPIED_ROWS] for part in parts for at in starts(part))
     file = {"dim": stored[0].dim, "overwrite": args.overwrite, "quantizer": stored[0]}
     count = write_embeddings(args.output, chunks, **file)
-    _logger.info("%s: %d rows from %d parts", args.output, count, len(paths))
+    joined = counted(count, "row"), counted(len(paths), "part")
+    _logger.info("%s: %s from %s", args.output, *joined)
 
 
 def _quantizer_of(path: str, rows: np.ndarray | QuantizedRows) -> Quantizer:

@@ -55,7 +55,7 @@ from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lines import COMPRESSED, BrokenLine
 from xling_jax.files.lock import only_run
-from xling_jax.files.progress import Progress, track
+from xling_jax.files.progress import Progress, counted, track
 from xling_jax.files.whole import read_json, scratch_directory, short_name
 from xling_jax.options import OptionError, option
 from xling_jax.text.languages import is_iso639
@@ -290,8 +290,8 @@ def _mine(
     times.append(time.perf_counter())
     seconds = np.diff(times)
     _logger.info(
-        "%s: %d pairs; read %.1f s, embed %.1f s, search %.1f s, choose and write %.1f s",
-        *(args.output, len(found), *seconds),
+        "%s: %s; read %.1f s, embed %.1f s, search %.1f s, choose and write %.1f s",
+        *(args.output, counted(len(found), "pair"), *seconds),
     )
 
 
@@ -346,7 +346,8 @@ def _choose(
     if options.min_cosine is not None:  # a blank side has none
         unusable[:] = False
     if unusable.any():
-        _logger.info("%s: %d pairs with a blank or broken side", args.pairs, unusable.sum())
+        broken = counted(unusable.sum(), "pair")
+        _logger.info("%s: %s with a blank or broken side", args.pairs, broken)
     lines = np.arange(len(scores))
     runners_up = candidates.runners_up(options.margin) if calibration else None
     return mining.MinedPairs(lines, lines, scores, runners_up), pairs, unusable
