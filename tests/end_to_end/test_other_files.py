@@ -36,7 +36,7 @@ def test_a_parquet_data_set_of_hugging_face_becomes_an_encoder_in_two_commands(t
     assert (tmp_path / "a.npy").stat().st_size > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # the page on mining has these commands, too
 def test_filter_prepare_and_train_are_three_commands(tmp_path):
     write_tsv(tmp_path / "crawled.tsv")
     xling(

@@ -96,9 +96,10 @@ class TableReader(Reader):
         columns = list(table.columns)
         if len(columns) > 2 and columns[0].lower() == _ID_COLUMN:
             del columns[0]
-        names = [(_last(name), languages_lib.to_iso639_1(_last(name))) for name in columns]
-        codes = [name if languages_lib.is_code(name) else meant for name, meant in names]
-        return [code for code in codes if languages_lib.is_code(code)]
+        names = [_last(name) for name in columns if _last(name) != _OTHER]
+        is_code, meant = languages_lib.is_code, languages_lib.to_iso639_1
+        codes = [name if is_code(name) else meant(name) for name in names]
+        return list(filter(is_code, codes))
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads the tables that have at least two of the languages.
