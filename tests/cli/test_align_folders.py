@@ -195,6 +195,13 @@ def test_a_killed_command_leaves_no_half_file(folders):
     assert not list(folders.glob(".out.tmx.*"))
 
 
+def test_moses_files_have_the_side_of_their_language(tmp_path):
+    for languages in (["de", "en"], ("en", "de"), (None, None)):
+        write_pairs(f"{tmp_path}/x.en-de", [ScoredPair(1.0, "a\nb", "c")], Layout("cost", languages))
+        source = "de" if languages[0] == "de" else "en"
+        assert (tmp_path / f"x.en-de.{source}").read_text() == "a b\n"
+
+
 def test_any_text_and_code_makes_valid_xml(tmp_path):
     texts = ['a <b> & "c" ]]> \x00\x1f\ufffe\ud800 d', "x\ny"]
     pairs = [ScoredPair(0.5, *texts, ("<1>", "2&"))]

@@ -192,7 +192,7 @@ def _write_moses(path: str, pairs: Iterable[ScoredPair], layout: Layout) -> None
     """
     codes = _moses_languages(path)
     files = [f"{path}.{code}" for code in codes]
-    if layout.languages == (codes[1], codes[0]):
+    if list(layout.languages) == codes[::-1]:
         files.reverse()
     with whole_file(files[0], "w") as source, whole_file(files[1], "w") as target:
         for pair in pairs:
