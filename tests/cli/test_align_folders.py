@@ -196,8 +196,9 @@ def test_a_killed_command_leaves_no_half_file(folders):
 
 
 def test_moses_files_have_the_side_of_their_language(tmp_path):
+    pairs = [ScoredPair(1.0, "a\nb", "c")]
     for languages in (["de", "en"], ("en", "de"), (None, None)):
-        write_pairs(f"{tmp_path}/x.en-de", [ScoredPair(1.0, "a\nb", "c")], Layout("cost", languages))
+        write_pairs(f"{tmp_path}/x.en-de", pairs, Layout("cost", languages))
         source = "de" if languages[0] == "de" else "en"
         assert (tmp_path / f"x.en-de.{source}").read_text() == "a b\n"
 
