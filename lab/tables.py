@@ -16,7 +16,7 @@ LAB = Path(__file__).parent
 ROOT = LAB.parent
 PAGES = [
     ROOT / "README.md",
-    ROOT / "xling_jax/shipped/mini/README.md",
+    *sorted((ROOT / "xling_jax/shipped").glob("*/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 _TABLE = re.compile(r"(<!-- table: (\S+) -->\n\n)(?:\|.*\n)*")

@@ -1,5 +1,6 @@
 """The encoder in the package: its files, its vectors, and what it is for."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +95,50 @@ def test_unrelated_sentences_have_a_low_cosine(mini, translations):
     cosines = english @ german.T
     others = cosines[~np.eye(len(cosines), dtype=bool)]
     assert abs(others.mean()) < 0.1 and np.diagonal(cosines).mean() > 0.6
+
+
+# Of the first English, Russian and Japanese sentence below.
+PINNED_WORLD = (
+    (-0.07528946, -0.15254250, -0.05855000, -0.04121495),
+    (-0.06749270, -0.20597351, -0.16162085, 0.05472856),
+    (-0.09529655, -0.14773215, -0.05654089, 0.00796276),
+)
+
+
+@pytest.fixture(scope="module")
+def world():
+    return xling_jax.load("world")
+
+
+# In twelve scripts: the same three sentences.
+IN_MANY_SCRIPTS = {
+    "en": ("Where is the station?", "I drink tea every morning.", "The children are playing."),
+    "ru": ("Где находится вокзал?", "Я пью чай каждое утро.", "Дети играют."),
+    "el": ("Πού είναι ο σταθμός;", "Πίνω τσάι κάθε πρωί.", "Τα παιδιά παίζουν."),
+    "ar": ("أين المحطة؟", "أشرب الشاي كل صباح.", "الأطفال يلعبون."),
+    "he": ("איפה התחנה?", "אני שותה תה כל בוקר.", "הילדים משחקים."),
+    "hi": ("स्टेशन कहाँ है?", "मैं हर सुबह चाय पीता हूँ।", "बच्चे खेल रहे हैं।"),
+    "ja": ("駅はどこですか。", "私は毎朝お茶を飲みます。", "子供たちは遊んでいます。"),
+    "ko": ("역이 어디에 있나요?", "나는 매일 아침 차를 마신다.", "아이들이 놀고 있다."),
+    "zh": ("车站在哪里？", "我每天早上喝茶。", "孩子们在玩。"),
+    "th": ("สถานีอยู่ที่ไหน", "ฉันดื่มชาทุกเช้า", "เด็กๆ กำลังเล่น"),
+    "ka": ("სად არის სადგური?", "ყოველ დილით ჩაის ვსვამ.", "ბავშვები თამაშობენ."),
+    "ta": ("நிலையம் எங்கே?", "நான் தினமும் காலையில் தேநீர் குடிக்கிறேன்.", "குழந்தைகள் விளையாடுகிறார்கள்."),
+}
+
+
+def test_world_finds_translations_in_twelve_scripts(world):
+    vectors = {code: world.encode(t, normalize=True) for code, t in IN_MANY_SCRIPTS.items()}
+    for source, target in itertools.permutations(vectors, 2):
+        assert ((vectors[source] @ vectors[target].T).argmax(1) == [0, 1, 2]).all(), (
+            source,
+            target,
+        )
+
+
+def test_the_vectors_of_world_are_pinned(world):
+    assert len(world.languages) == 56 and world.calibration
+    found = world.encode([IN_MANY_SCRIPTS[code][0] for code in ("en", "ru", "ja")])
+    np.testing.assert_allclose(found[:, :4], PINNED_WORLD, atol=1e-5)
+    files = [path.stat().st_size for path in SHIPPED["world"].iterdir()]
+    assert sum(files) < 32_100_000

