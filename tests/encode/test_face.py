@@ -311,7 +311,7 @@ def test_missing_texts_are_refused_with_their_position_or_zero(encoder):
         encoder.encode(texts, missing="drop")
 
 
-def test_what_has_no_order_or_is_no_text_is_refused(encoder):
+def test_sets_and_bytes_are_refused(encoder):
     for wrong, message in (
         ({"la", "ti"}, r"must have an order, and a set has none; use sorted\(sentences\)"),
         (b"la", r"must be a list of strings, .*; got b'la'; decode bytes with .decode\(\)"),

@@ -92,7 +92,7 @@ def test_the_hub_is_read_from_its_cache(directories, cache, tmp_path, monkeypatc
     assert xling_jax.load("hf:org/name@main").fingerprint == encoder.fingerprint
 
 
-def test_what_is_no_model_is_one_line(tmp_path, cache, directories):
+def test_other_paths_are_refused_in_one_line(tmp_path, cache, directories):
     with pytest.raises(OptionError, match="a model must be a name or a path; found None"):
         xling_jax.load(None)
     (tmp_path / "text.txt").write_text("no model")

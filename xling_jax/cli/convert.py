@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> None:
         )
     kinds = readers_of(Path(path))
     if not kinds and kind is None:
-        raise OptionError(f"PATH {path}: is no published encoder that is known; name it by --from")
+        raise OptionError(f"PATH {path}: not recognized as a published encoder; choose a --from")
     if kinds and kind not in (None, *kinds):
         raise OptionError(f"PATH {path}: is not for --from {kind}; use --from {kinds[0]}")
     kind = kind or kinds[0]

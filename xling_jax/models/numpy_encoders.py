@@ -127,8 +127,8 @@ class FairseqOptions(TLaserOptions):
         specials: names of the special tokens before and after a sentence.
     """
 
-    norm: str = "post"  # type: ignore[misc]
-    last_norm: bool = True  # type: ignore[misc]
+    norm: str = "post"
+    last_norm: bool = True
     specials: Sequence[Sequence[str]] = (("bos",), ("eos",))
 
     def __post_init__(self):

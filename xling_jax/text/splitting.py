@@ -158,7 +158,7 @@ def check_collection(texts: Iterable[str], name: str) -> None:
 
 def checked_texts(texts: Iterable[str], name: str) -> Iterator[str]:
     """Yields the texts; raises ValueError at the first item that is no string."""
-    if hasattr(texts, "to_pylist"):  # of Arrow, whose items are no strings
+    if hasattr(texts, "to_pylist"):  # of Arrow, whose items are scalars
         texts = texts.to_pylist()
     for i, text in enumerate(texts):
         if not isinstance(text, str):
