@@ -1,5 +1,7 @@
 """A language that the vocabulary does not know: refused, or added without changing the others."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,9 +11,10 @@ from xling_jax.corpora.options import VocabOptions
 from xling_jax.corpora.shards import PairTokens, write_shard
 from xling_jax.corpora.vocabulary import check_unknown
 from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.models.registry import build_encoder
 from xling_jax.runs.train import train_experiment
 from xling_jax.text.vocab import Vocab, extended, split_pieces, train_vocab
-from xling_jax.train.warm_start import add_rows
+from xling_jax.train.warm_start import add_rows, put_encoder
 
 RUSSIAN = ("дом", "дерево", "улица", "вода", "хлеб", "небо", "свет", "птица", "камень")
 LATIN = ("house", "tree", "street", "water", "bread", "sky", "light", "bird", "stone", "Straße")
@@ -74,6 +77,22 @@ def test_new_rows_are_means_of_what_spelled_them_or_of_their_translations(latin,
     never = next(i for i in range(first, new.size) if new.pieces()[i].strip("\u2581") == "небо")
     np.testing.assert_allclose(added[never], table[:first].mean(0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found["token_weight"], added[:, 0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["dual", "tlaser", "laser"])
+def test_encoders_with_layers_get_rows_and_encode_the_old_text_as_before(latin, family):
+    extended_vocab = extended(latin, sentences(RUSSIAN), size=55)
+    sizes = {"width": 16, "layers": 1, "vocab_multiple": 8, "pad_id": 0}
+    sizes |= {} if family == "laser" else {"heads": 2, "ffn_width": 16}
+    before = build_encoder(family, vocab_size=latin.size, **sizes)
+    after = build_encoder(family, vocab_size=extended_vocab.size, **sizes)
+    tokens = jnp.asarray([[4, 9, 11, 12], [7, 5, 12, 0]])
+    old, new = (m.init(jax.random.key(i), tokens) for i, m in enumerate((before, after)))
+    given = add_rows(jax.device_get(old["params"]), latin, extended_vocab, [])
+    params, taken = put_encoder({"encoder": new["params"]}, given, extended_vocab.size)
+    assert taken == len(jax.tree.leaves(params))
+    found = after.apply({"params": params["encoder"]}, tokens)
+    np.testing.assert_array_equal(found, before.apply(old, tokens))
 
 
 def test_shares_of_unknown_pieces_are_of_all_pairs(caplog):
