@@ -92,7 +92,7 @@ class Reproduction:
         """The workdir or model directory of an encoder, trained or converted; None if missing."""
         if isinstance(encoder, Run):
             return self.train(encoder)
-        if self.encoders and (source := self.encoders / encoder.name).is_dir():
+        if source := self.published(encoder):
             name = fingerprint([str(source), *encoder.convert])[:8]
             output = self.workdir / f"{encoder.name}-{name}"
             if "laser" in encoder.convert:
@@ -100,6 +100,11 @@ class Reproduction:
             self.xling("convert", *encoder.convert, source, "--output", output, done=output)
             return output
         return self.train(encoder.stand_in) if encoder.stand_in and self.scale != "paper" else None
+
+    def published(self, encoder: Published) -> Path | None:
+        """The directory of a published encoder in `--encoders`, if it is there."""
+        place = self.encoders / encoder.name if self.encoders else None
+        return place if place and place.is_dir() else None
 
     def train(self, run: Run) -> Path:
         """The workdir of a run, which is trained first unless it has been."""

@@ -222,8 +222,9 @@ def _documents(self: Reproduction, name: str) -> tuple[list[object], list[object
 
 
 def _ranked(self: Reproduction, part: Part) -> Part:
-    """Below `paper`, removes at most a quarter of the dimensions."""
-    if self.scale == "paper" or self.dry_run or "--debias" not in part.options:
+    """Of a narrower encoder that stands in, removes at most a quarter of the dimensions."""
+    given = isinstance(part.encoder, Published) and self.published(part.encoder)
+    if given or self.scale == "paper" or self.dry_run or "--debias" not in part.options:
         return part
     import xling_jax
 
