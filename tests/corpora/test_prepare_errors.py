@@ -83,7 +83,7 @@ def test_a_vocabulary_of_another_family_is_refused(corpus, tmp_path):
 
 
 def test_loading_unprepared_data_says_what_to_run(tmp_path):
-    with pytest.raises(ValueError, match="run `xling prepare` first"):
+    with pytest.raises(ValueError, match="run `xling prepare`"):
         load_prepared(tmp_path)
 
 

@@ -11,14 +11,13 @@ import numpy as np
 from xling_jax.align.filters import Filters, TextFilter
 from xling_jax.align.mining import Candidates, score_pairs
 from xling_jax.align.rows import AnyRows
-from xling_jax.files.lines import PROBLEM_RULES, PROBLEMS, BrokenLine, shown
+from xling_jax.files.lines import PROBLEM_RULES, PROBLEMS, BrokenLine, Line, shown
 
 _logger = logging.getLogger(__name__)
 
 # Of the lines of a side, above which there is a warning.
 _MANY_BROKEN = 0.01
 
-Line = str | BrokenLine
 Columns = tuple[list[Line], list[Line]]
 
 

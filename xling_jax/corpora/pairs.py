@@ -9,12 +9,10 @@ from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.delimited import DelimitedReader, DelimitedTable
 from xling_jax.corpora.readers.tables import TableReader
 from xling_jax.corpora.specs import names_kind, open_corpus, split_options, suffix_of
-from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, read_line_blocks, shown
+from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, Line, read_line_blocks, shown
 from xling_jax.text.languages import is_iso639
 
 _logger = logging.getLogger(__name__)
-
-Line = str | BrokenLine
 
 _SIDES = ("source", "target")
 # Files of these suffixes are no plain text.

@@ -73,6 +73,9 @@ class BrokenLine(NamedTuple):
     problem: str
 
 
+Line = str | BrokenLine
+
+
 def read_chunks(path: str) -> Iterator[bytes]:
     """Reads a file, or stdin for "-", in pieces of at most a few megabytes.
 
@@ -125,7 +128,7 @@ def _open_stdin() -> BinaryIO:
     return open(0, "rb", closefd=False)
 
 
-def read_line_blocks(path: str) -> Iterator[list[str | BrokenLine]]:
+def read_line_blocks(path: str) -> Iterator[list[Line]]:
     r"""Yields the lines of a UTF-8 file without their ends, in lists, block by block.
 
     Lines end in "\n" or "\r\n"; the last may lack its end. A byte order mark at the beginning is
@@ -177,7 +180,7 @@ def _refuse_utf16(path: str, head: bytes) -> None:
         raise ValueError(f"{shown(path)}: is UTF-16; text must be UTF-8; {way_out}")
 
 
-def _split_block(block: bytes) -> list[str | BrokenLine]:
+def _split_block(block: bytes) -> list[Line]:
     """Splits and decodes bytes that end in a line end."""
     if b"\0" not in block and len(block) <= MAX_LINE_BYTES:
         try:
@@ -189,7 +192,7 @@ def _split_block(block: bytes) -> list[str | BrokenLine]:
     return [decode_line(line) for line in block.split(b"\n")[:-1]]
 
 
-def decode_line(line: bytes) -> str | BrokenLine:
+def decode_line(line: bytes) -> Line:
     """Decodes a line without its end."""
     if len(line) > MAX_LINE_BYTES:
         return BrokenLine(LINE_TOO_LONG)

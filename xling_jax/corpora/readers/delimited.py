@@ -11,12 +11,10 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from xling_jax.corpora.readers.tables import Cells, Table, TableReader, wrong_row
-from xling_jax.files.lines import LINE_TOO_LONG, BrokenLine, read_line_blocks
+from xling_jax.files.lines import LINE_TOO_LONG, BrokenLine, Line, read_line_blocks
 from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
-
-Line = str | BrokenLine
 
 _QUOTES = ("auto", "yes", "no")
 _DELIMITERS = ",;\t|"

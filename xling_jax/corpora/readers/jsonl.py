@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xling_jax.corpora.readers.tables import Cells, Table, TableReader, wrong_row
-from xling_jax.files.lines import BrokenLine, read_line_blocks
+from xling_jax.files.lines import BrokenLine, Line, read_line_blocks
 from xling_jax.files.untrusted import one_line, parse_json
 
 
@@ -44,7 +44,7 @@ class JsonlTable(Table):
             return
         raise ValueError(f"{path}: must hold a JSON object in each line; the file is empty")
 
-    def _lines(self) -> Iterator[tuple[int, str | BrokenLine]]:
+    def _lines(self) -> Iterator[tuple[int, Line]]:
         return enumerate(itertools.chain.from_iterable(read_line_blocks(self.name)), 1)
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
