@@ -104,7 +104,7 @@ def test_a_run_exports_the_sum_and_continues_with_the_same_bits(tmp_path):
     training = resolve(experiments["whole"], corpus.vocab)
     targets = sharded_shapes(make_mesh(1, 1), training.shapes)
     params = read_params(tmp_path / "whole/checkpoints", 4, targets, "vocab")
-    begun = training.init().params["encoder"]
+    begun = jax.jit(training.init)().params["encoder"]
     jax.tree.map(np.testing.assert_array_equal, params["encoder"], begun)
     assert np.abs(jax.tree.leaves(params["lora"])[1]).max() > 0
     jax.tree.map(
