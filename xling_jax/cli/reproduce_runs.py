@@ -69,7 +69,10 @@ class Reproduction:
         if self.scale != "paper":
             config += f"{',' if ':' in config else ':'}{self.scale}"
         settings = self._text(run) | {"small": run.small, "smoke": _SMOKE}.get(self.scale, {})
-        settings |= run.settings | ({"seed": self.seed} if self.seed else {})
+        settings |= {
+            k: v[self.scale] if isinstance(v, dict) else v for k, v in run.settings.items()
+        }
+        settings |= {"seed": self.seed} if self.seed else {}
         overrides = overrides_of(settings)
         known = ["--config", config, *overrides], load(config, overrides)
         return self._known.setdefault(repr(run), known)

@@ -36,7 +36,7 @@ class Run:
 
     Attributes:
         config: `NAME[:ARGUMENT]`, without the size.
-        settings: config key -> value, at any scale.
+        settings: config key -> value, at any scale, or a dict of those by scale.
         small: the same, where there is little text: at `small` and `smoke`.
         paper: the same at `paper`.
         text: patterns of the training files in `parallel/`, at scales below `paper`; all files if
