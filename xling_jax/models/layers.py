@@ -285,7 +285,7 @@ class Attention(nn.Module):
             return dense(inputs)
 
         query, key, value = project(queries, "query"), project(keys, "key"), project(keys, "value")
-        kernels = products.kernels_for(self.dtype, len(query))
+        kernels = products.kernels_for(self.dtype, query.shape[0])
         drops = self.dropout > 0 and not deterministic
         if kernels and not drops and kernels.fits_attention(query, key, self.heads):
             attended = kernels.attention(query, key, value, mask, self.heads)
@@ -333,7 +333,7 @@ class LayerNorm(nn.LayerNorm):
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Normalizes [batch, ..., width] over the last axis."""
-        kernels = self.use_bias and products.kernels_for(self.dtype, len(inputs))
+        kernels = self.use_bias and products.kernels_for(self.dtype, inputs.shape[0])
         return self._by_kernel(inputs, kernels) if kernels else super().__call__(inputs)
 
     @nn.compact
