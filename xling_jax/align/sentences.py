@@ -134,7 +134,7 @@ class SentenceAligner:
             costs = _Costs(*sides, kinds, samples, self.num_samples, random, self.merging)
             # The path through merged sentences as one through the sentences themselves.
             center = None if path is None else np.minimum(2 * path, costs.sizes)
-            # One sentence a side, compared with itself, costs 1, as much as two deletions.
+            # One sentence a side, compared with itself, costs 1, whatever it says.
             is_alone = all(len(side) == 1 for side in samples) and costs.sizes == (1, 1)
             deletion = np.inf if is_alone else self.deletion
             path, path_costs = _cheapest_path(costs, deletion, center, self.radius)
