@@ -50,7 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", type=Path, metavar="O", help="directory of the tables (default: the workdir)")
     add("--row", metavar="NAME", help="only this system")
     add("--seeds", type=int, default=1, metavar="N", help="train with seeds 0 to N - 1")
-    add("--corpora", nargs="+", default=(), metavar="CORPUS", help="text to train on instead")
+    add(
+        "--corpora",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="CORPUS",
+        help="text to train on instead",
+    )
     add("--cpu", action="store_true", help="train at base or paper on a CPU as well")
     add("--dry-run", action="store_true", help="print the commands, run none")
 

@@ -126,7 +126,7 @@ def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
             b"version https://git-lfs.github.com/spec/v1\n",
             r": is a git-lfs pointer.* git lfs pull$",
         ),
-        (gzip.compress(b"de\ten\nja\tyes\n"), r": is gzip, not text; name it \.gz$"),
+        (gzip.compress(b"de\ten\nja\tyes\n", mtime=0), r": is gzip, not text; name it \.gz$"),
         (b"a.tsv".ljust(257, b"\0") + b"ustar", r": is a tar archive, .* tar -xf$"),
         (b"PAR1\0\0", r": is Parquet, not text; read it as a corpus"),
     ],
