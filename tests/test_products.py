@@ -2,10 +2,12 @@
 
 import flax.linen as nn
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xling_jax import products
 from xling_jax.models.layers import Dense
 from xling_jax.products import kernel_gradient, project, scores
 
@@ -87,3 +89,10 @@ def test_the_gradient_of_scores_is_multiplied_in_their_dtype():
     products = [e for e in jaxpr.jaxpr.eqns if e.primitive.name == "dot_general"]
     assert len(products) == 2  # and not the scores again
     assert {v.aval.dtype for e in products for v in e.invars} == {jnp.dtype(jnp.bfloat16)}
+
+
+def test_an_exported_encoder_of_any_batch_and_length_has_no_kernel():
+    shape = (*jax.export.symbolic_shape("batch, length", constraints=["length <= 512"]), 2, 8)
+    query = jax.ShapeDtypeStruct(shape, jnp.float32)
+    assert products.attention_implementation(query, query) is None
+    assert products.kernels_for(jnp.float32, query.shape[0]) is None

@@ -58,9 +58,11 @@ def attention_implementation(query: jax.Array, key: jax.Array) -> str | None:
     That is beyond 64 tokens in bfloat16 and float16 on NVIDIA GPUs, Ampere or newer
     (lab/gpu/h200.md); it never writes the weights [queries, keys] to memory.
     """
+    if not _in_half_on_ampere(query.dtype):  # asked first: an exported length is symbolic
+        return None
     fits = max(query.shape[1], key.shape[1]) > _SHORT
     fits = fits and query.shape[3] % 8 == 0 and query.shape[3] <= _WIDEST_HEAD
-    return "cudnn" if fits and _in_half_on_ampere(query.dtype) else None
+    return "cudnn" if fits else None
 
 
 def _in_half_on_ampere(dtype: DTypeLike) -> bool:
