@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import logging
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -108,7 +109,15 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
             reason = str(error).splitlines()[0]
             raise OSError(f"another process ended; see its log ({reason})") from error
         raise
+    meet("all done")
+    # After a SIGTERM that came since the last update, JAX asks the others for their next one, and
+    # waits for a minute. All is written: leave, the first process last, as one that was stopped.
+    within_s = _LEAVE_WITHIN_S * (2 if jax.process_index() == 0 else 1)
+    timer = threading.Timer(within_s, leave, [128 + signal.SIGTERM])
+    timer.daemon = True
+    timer.start()
     jax.distributed.shutdown()
+    timer.cancel()
 
 
 def meet(name: str) -> None:
