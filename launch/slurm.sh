@@ -31,7 +31,7 @@ launch=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=launch/run.sh
 source "$launch/run.sh"
 
-commands=(prepare train embed evaluate mine calibrate align align-sentences export report convert quickstart)
+commands=(prepare train embed evaluate mine calibrate align align-sentences export reproduce report convert search serve quickstart)
 is_command() { [[ " ${commands[*]} " == *" $1 "* ]]; }
 
 named='-[ACJpqwx]|--(account|comment|constraint|exclude|job-name|nodelist|partition|qos|reservation)'

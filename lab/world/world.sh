@@ -30,7 +30,7 @@ fetch_packages() {
     for archive in cldr-*.tgz; do
         mkdir -p "${archive%.tgz}" && tar xzf "$archive" -C "${archive%.tgz}"
     done
-    apt-get download $(apt-cache search --names-only '^dict-freedict-...-...$' | cut -d' ' -f1)
+    apt-cache search --names-only '^dict-freedict-...-...$' | cut -d' ' -f1 | xargs apt-get download
     for archive in dict-freedict-*.deb; do
         dpkg-deb --fsys-tarfile "$archive" | tar x --wildcards './usr/share/dictd/*'
     done

@@ -57,7 +57,7 @@ def test_vectors_are_those_of_the_definition():
 
 def test_vectors_do_not_depend_on_how_many_rows_are_counted_at_a_time(monkeypatch):
     whole = cooccurrence_vectors([text()], SIZE, 3)
-    monkeypatch.setattr(cooccurrence, "_ROWS_AT_A_TIME", 2)
+    monkeypatch.setattr(cooccurrence, "ROWS_AT_A_TIME", 2)
     found = cooccurrence_vectors([text()], SIZE, 3)
     np.testing.assert_allclose(found @ found.T, whole @ whole.T, atol=1e-8)
 

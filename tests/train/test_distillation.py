@@ -138,8 +138,8 @@ def test_nested_widths_add_up_and_none_changes_nothing():
     [
         ({"widths": (4, 2, 8)}, "must be positive and ascending"),
         ({"widths": (4, 8), "width_weights": (1.0,)}, "must be one for each of"),
-        ({"widths": (8, 16)}, r"widths=\(8, 16\) .* must end with the 8 dimensions"),
-        ({"widths": (4,)}, r"widths=\(4,\) .* must end with the 8 dimensions"),
+        ({"widths": (8, 16)}, r"widths=\(8, 16\) must end with the 8 dimensions"),
+        ({"widths": (4,)}, r"widths=\(4,\) must end with the 8 dimensions"),
     ],
 )
 def test_widths_that_make_no_sense_are_refused(options, reason):
