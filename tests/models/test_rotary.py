@@ -178,10 +178,6 @@ def test_it_is_a_family_whose_special_tokens_are_an_option():
     module = registry.build_encoder("rotary", **SIZES, specials=[[], ["eos"]], local_layers=[0])
     assert hash(module) == hash(RotaryEncoder(**SIZES, specials=((), ("eos",)), local_layers=(0,)))
     assert module.specials == ((), ("eos",))
-    names = registry.special_names({"family": "rotary", "specials": module.specials})
-    assert names == module.specials
-    assert registry.special_names({"family": "rotary"}) == (("bos",), ("eos",))
-    assert registry.special_names({"family": "laser"}) == ((), ("eos",))
 
 
 def test_the_table_has_the_rows_of_a_head():

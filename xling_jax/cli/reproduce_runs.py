@@ -143,9 +143,9 @@ class Reproduction:
         if not data or model is None:
             return {}, Path()
         words = [task, "--data", *data, *part.options, *options]
-        if part.languages and task != "probing":
+        if part.languages:
             words += ["--languages", ",".join(part.languages)]
-        if task not in ("probing", "xsim"):
+        if task != "probing":
             words.append("--pictures" if pictures else "--no-pictures")
         output = model / "results" / f"{task}-{fingerprint([*map(str, words)])[:8]}"
         done = output / ("checkpoints.json" if "--checkpoint" in words else "results.json")

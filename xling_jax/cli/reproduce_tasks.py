@@ -49,17 +49,16 @@ _LABELED = ("classification/mldoc", "classification/sib200", "classification/*")
 XSR = (200_000, 2_000)
 _XSR_SMOKE = (150, 50)
 # Task -> data of the papers that it needs.
-_NEEDS = {"classification": "mldoc", "classes": "mldoc", "probing": "senteval"}
-_NEEDS |= {
+_NEEDS = {
+    "classification": "mldoc",
+    "classes": "mldoc",
+    "probing": "senteval",
     "xsr": "Europarl v7",
     "retrieval": "europarl-5k",
     "neighbors": "europarl-5k",
     "language": "wmt16",
-}
-_NEEDS |= {
-    f"{begin}{name}{end}": name
-    for name in ("wmt16", "wmt19")
-    for begin, end in (("", ""), ("", "-first512"), ("", "-document"), ("documents-", ""))
+    **dict.fromkeys(("wmt16", "wmt16-first512", "wmt16-document", "documents-wmt16"), "wmt16"),
+    **dict.fromkeys(("wmt19", "wmt19-first512", "wmt19-document", "documents-wmt19"), "wmt19"),
 }
 
 

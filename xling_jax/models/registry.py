@@ -8,7 +8,7 @@ of an encoder:
     training_only    arguments that do not affect embeddings and are not exported
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -140,11 +140,6 @@ def _check_number(name: str, value: Any, default: Any, where: str) -> None:
         options.check_number(value, where, least, below=1000 if name == "layers" else 1e6)
     else:
         options.check_number(value, where, at_least=0)
-
-
-def special_names(encoder: Mapping[str, Any]) -> Sequence[Sequence[str]]:
-    """Names of the special tokens before and after a sentence, of the `encoder` of a config."""
-    return encoder.get("specials", ENCODERS[encoder["family"]].specials)
 
 
 def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:

@@ -60,18 +60,18 @@ def _language(pool: str) -> tuple[Row, ...]:
 
 
 COST = "encoding 1.2 million pages (WMT16) or 86,853 documents (WMT19) six times, so a GPU"
-_RECALL = "Recall of the gold pairs, one to one, k = 4; nothing is selected. Columns: biased or "
-_RECALL += (
-    "debiased vectors, mean or density-weighted sum, cosine or margin. Below `paper`, BERT is "
+_RECALL = (
+    "Recall of the gold pairs, one to one, k = 4; nothing is selected. Columns: biased or debiased "
+    "vectors, mean or density-weighted sum, cosine or margin. Below `paper`, BERT is an encoder "
+    "trained on masked tokens only, and components are at most a quarter of its dimensions. LASER "
+    "is our LASER_1. "
 )
-_RECALL += "an encoder trained on masked tokens only, and components are at most a quarter of its "
-_RECALL += "dimensions. LASER is our LASER_1. "
 _WMT19 = "Over all gold pairs of the pairs of languages (micro); results.json has macro means."
 _LANGUAGE = (
     "A linear SVM tells English from French sentences of one site (eu2007.de in the paper), "
+    "documents split 8:2: vectors v, the part removed v_lang, and the rest v_sem. Components are "
+    "those of the training documents. Chance is about 50."
 )
-_LANGUAGE += "documents split 8:2: vectors v, the part removed v_lang, and the rest v_sem. "
-_LANGUAGE += "Components are those of the training documents. Chance is about 50."
 
 
 def _picture(pool: str) -> Table:

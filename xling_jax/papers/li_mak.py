@@ -40,9 +40,11 @@ def _selected(name: str, run: Run, cut: bool = False) -> list[Row]:
 
 
 COST = "one Titan RTX, 20 epochs of Europarl v7 in 4 to 10 days a run; MLDoc"
-_DEV = "By dev: the checkpoint of epochs 10 to 20 with the best mean across languages on MLDoc's "
-_DEV += "dev text, tested once. LASER's MLP, mean of five seeds, selected on the dev text of the "
-_DEV += "training language. T-LASER reads the first 750 tokens of a document, LASER all of it."
+_DEV = (
+    "By dev: the checkpoint of epochs 10 to 20 with the best mean across languages on MLDoc's dev "
+    "text, tested once. LASER's MLP, mean of five seeds, selected on the dev text of the training "
+    "language. T-LASER reads the first 750 tokens of a document, LASER all of it."
+)
 
 TABLES = {
     "li-mak-1": Table(

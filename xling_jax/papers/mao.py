@@ -62,13 +62,13 @@ _REIMERS = Published("reimers", ("--from", "sentence-transformers"))
 _TWO = ("en-fr", "en-es")
 COST = "one GPU with 12 GB, up to 10 days a pair (paper); ParaCrawl v5"
 _MLDOC = (
-    "MLDoc: a linear classifier on frozen vectors, mean of five seeds, selected on the dev text "
+    "MLDoc: a linear classifier on frozen vectors, mean of five seeds, selected on the dev text of "
+    "the training language. "
 )
-_MLDOC += "of the training language. "
 _XSR = (
     "XSR: 2,000 queries among 200,000 sentences of Europarl, drawn as MUSE does, by cosine; with "
+    "less text, among as many as there are. "
 )
-_XSR += "less text, among as many as there are. "
 _MIXED = "As in the paper, MLDoc is that of UGT alone and XSR that of UGT+align+sim. "
 
 

@@ -5,7 +5,7 @@ import functools
 import importlib.resources
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 SCALES = ("smoke", "small", "base", "paper")
@@ -54,9 +54,7 @@ class Run:
     def changed(self, **settings: Any) -> "Run":
         """The run with other settings; "__" in names is "."."""
         named = {name.replace("__", "."): value for name, value in settings.items()}
-        return Run(
-            self.config, {**self.settings, **named}, self.small, self.paper, self.text, self.share
-        )
+        return replace(self, settings={**self.settings, **named})
 
 
 @dataclass(frozen=True)
@@ -141,11 +139,14 @@ class Table:
 
 @functools.cache
 def published(table: str) -> dict[str, Cells]:
-    """The cells that the paper prints in a table, such as "yu-2", by system, in its order."""
+    """The cells that the paper prints in a table, such as "yu-2", by system.
+
+    A row of the file is of all tables that print it.
+    """
     text = importlib.resources.files("xling_jax.papers").joinpath("published.csv")
     found: dict[str, Cells] = {}
     for row in csv.DictReader(text.read_text("utf-8").splitlines()):
-        if row.pop("table") == table:
+        if table in row.pop("table").split():
             system, value = row.pop("system"), row.pop("value")
             number = re.fullmatch(r"-?[\d.]+", value)
             found.setdefault(system, {})[Key(**row)] = float(value) if number else value

@@ -139,9 +139,14 @@ class _Service:
         self._check_key(request)
         listed = {
             name: {
-                **{"id": name, "object": "model", "created": 0, "owned_by": "xling_jax"},
-                **{"dimensions": encoder.dim, "max_length_tokens": encoder.max_length_tokens},
-                **{"languages": encoder.languages, "fingerprint": encoder.fingerprint},
+                "id": name,
+                "object": "model",
+                "created": 0,
+                "owned_by": "xling_jax",
+                "dimensions": encoder.dim,
+                "max_length_tokens": encoder.max_length_tokens,
+                "languages": encoder.languages,
+                "fingerprint": encoder.fingerprint,
             }
             for name, encoder in self._encoders.items()
         }
