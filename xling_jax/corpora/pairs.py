@@ -7,8 +7,13 @@ from typing import NamedTuple
 
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.delimited import DelimitedReader, DelimitedTable
-from xling_jax.corpora.readers.tables import TableReader
-from xling_jax.corpora.specs import names_kind, open_corpus, split_options, suffix_of
+from xling_jax.corpora.specs import (
+    names_kind,
+    open_corpus,
+    split_options,
+    suffix_of,
+    table_reader,
+)
 from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, Line, read_line_blocks, shown
 from xling_jax.text.languages import is_iso639
 
@@ -37,13 +42,10 @@ def read_text(path: str) -> Iterator[Line]:
     Raises:
         ValueError, OSError: if the file cannot be read, or has no such column.
     """
-    kind = suffix_of(path)
-    if path == "-" or not (split_options(path)[1] or kind in _TABLES):
+    if path == "-" or not (split_options(path)[1] or suffix_of(path) in _TABLES):
         yield from itertools.chain.from_iterable(read_line_blocks(path))
         return
-    reader = open_corpus(path if kind in READERS else f"tsv:{path}")
-    if not isinstance(reader, TableReader):
-        raise ValueError(f"{path}: only tables have columns")
+    reader = table_reader(path)
     for cells in reader.column(reader.path):
         yield BrokenLine(cells.problem) if cells.problem else (cells.texts[0] or "")
 

@@ -52,18 +52,27 @@ def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
     return open_corpus(spec).rows(languages)
 
 
+def table_reader(path: str) -> TableReader:
+    """The reader of a file whose suffix is a kind of table, otherwise of TSV.
+
+    Raises:
+        ValueError: if the suffix is another kind.
+    """
+    reader = open_corpus(path if suffix_of(path) in READERS else f"tsv:{path}")
+    if not isinstance(reader, TableReader):
+        raise ValueError(f"{path}: must be a table: .tsv, .csv, .jsonl or .parquet")
+    return reader
+
+
 def open_table(path: str, names: Sequence[str] = ()) -> Table:
-    """Opens a file whose suffix is a kind of table, otherwise as TSV; `names` if it has none.
+    """Opens a table, see `table_reader`; `names` are those of columns without a header.
 
     Raises:
         ValueError, OSError: if that is impossible.
     """
-    kind = suffix_of(path)
-    reader = open_corpus(path if kind in READERS else f"tsv:{path}")
+    reader = table_reader(path)
     if isinstance(reader, DelimitedReader):
         return reader.open(reader.path, names)
-    if not isinstance(reader, TableReader):
-        raise ValueError(f"{path}: must be a table: .tsv, .csv, .jsonl or .parquet")
     return reader.open(reader.path)
 
 

@@ -156,18 +156,22 @@ def read_settings(path: Path, *, optional: bool = False) -> Settings:
     return Settings(path, settings)
 
 
+def published_name(directory: Path) -> str:
+    """The name of a directory; of one in huggingface_hub's cache that of its repository."""
+    path = directory.resolve()
+    if path.parent.name == "snapshots":
+        return path.parents[1].name.removeprefix("models--").replace("--", "/")
+    return path.name
+
+
 def read_origin(directory: Path) -> tuple[dict[str, str], list[str]]:
     """The name and license of a published model for its record, and its languages.
 
-    They are in the YAML header of its card, if there is one. A directory that huggingface_hub keeps
-    has the name of its repository.
+    The last two are in the YAML header of its card, if there is one.
     """
     import yaml
 
-    path = directory.resolve()
-    name = path.name
-    if path.parent.name == "snapshots":
-        name = path.parents[1].name.removeprefix("models--").replace("--", "/")
+    name = published_name(directory)
     with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
         card = (directory / CARD_FILE).read_text(encoding="utf-8")
         header = yaml.safe_load(card.split("---", 2)[1]) if card.startswith("---") else None

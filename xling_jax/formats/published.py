@@ -17,7 +17,12 @@ from xling_jax.encode.model_directory import PARAMS_FILE
 from xling_jax.files.cache import cache_directory
 from xling_jax.files.untrusted import one_line
 from xling_jax.files.whole import lock_directory, read_json
-from xling_jax.formats.huggingface_files import ADAPTER_FILE, CONFIG_FILE, WEIGHTS_FILE
+from xling_jax.formats.huggingface_files import (
+    ADAPTER_FILE,
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    published_name,
+)
 from xling_jax.formats.modules import MODULES_FILE
 from xling_jax.formats.registry import IMPORTERS
 from xling_jax.options import OptionError
@@ -83,7 +88,8 @@ def convert_into_cache(path: Path) -> Path | None:
             f"{path}: is converted into a cache directory: set XDG_CACHE_HOME or HOME, or use "
             "xling convert"
         )
-    copy = cache / "models" / _key(path) / (path.stem if path.is_file() else _name(path))
+    name = path.stem if path.is_file() else published_name(path).replace("/", "-")
+    copy = cache / "models" / _key(path) / name
     if (copy / PARAMS_FILE).is_file():
         return copy
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,14 +114,6 @@ def fetch_from_hub(name: str) -> Path:
     except (OSError, ValueError) as error:  # its own errors are among them
         raise OptionError(f"{name}: {one_line(error, 200)}") from error
     return directory
-
-
-def _name(directory: Path) -> str:
-    """The name of a directory; of one that huggingface_hub keeps, that of its repository."""
-    directory = directory.resolve()
-    is_snapshot = directory.parent.name == "snapshots"
-    name = directory.parents[1].name if is_snapshot else directory.name
-    return name.removeprefix("models--").replace("--", "-") if is_snapshot else name
 
 
 def _key(path: Path) -> str:

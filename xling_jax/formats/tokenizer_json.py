@@ -20,7 +20,7 @@ from xling_jax.text.huggingface_vocab import (
     import_tokenizers,
     load_tokenizer,
 )
-from xling_jax.text.vocab import Vocab, remove_invisible
+from xling_jax.text.vocab import Vocab, parse_sentencepiece, remove_invisible
 from xling_jax.text.vocabularies import Vocabulary
 
 NO_LIMIT = 1_000_000  # tokens, of encoders that cut no text
@@ -57,7 +57,7 @@ def tokenizer_json(vocab: Vocabulary, where: str = "vocabulary") -> str:
             f"{where}: the rules of Moses (vocab.moses=True) do not fit {TOKENIZER_FILE}; use "
             "--to onnx, which keeps the files as they are, or train with vocab.moses=False"
         )
-    proto = _read_model(vocab)
+    proto = parse_sentencepiece(vocab.model_bytes)
     _check_model(proto, where)
     tokenizers = import_tokenizers()
     tokenizer = tokenizers.Tokenizer(_model(proto))
@@ -114,37 +114,36 @@ def cut_at(
     return min(max_length_tokens, own)
 
 
-def _read_model(vocab: Vocab) -> Any:
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto()
-    proto.ParseFromString(vocab.model_bytes)
-    return proto
-
-
 def _check_model(proto: Any, where: str) -> None:
     """Raises ValueError for settings that `xling prepare` never writes and that have no form."""
-    trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
+    trainer = proto.trainer_spec
     kind = trainer.ModelType.Name(trainer.model_type).lower()
     if kind not in ("unigram", "bpe"):
         raise ValueError(
             f"{where}: vocab.model_type={kind} does not fit {TOKENIZER_FILE}; use --to onnx, "
             "which keeps the files as they are, or train with unigram or bpe"
         )
-    wrong = [
-        *(["byte_fallback"] if trainer.byte_fallback else []),
-        *(["treat_whitespace_as_suffix"] if trainer.treat_whitespace_as_suffix else []),
-        *(["user_defined_symbols"] if any(p.type == p.USER_DEFINED for p in proto.pieces) else []),
-        *(["unused pieces"] if any(p.type == p.UNUSED for p in proto.pieces) else []),
-        *(["no dummy prefix"] if not normalizer.add_dummy_prefix else []),
-        *(["kept white space"] if not normalizer.remove_extra_whitespaces else []),
-        *(["unescaped white space"] if not normalizer.escape_whitespaces else []),
-    ]
-    if wrong:
+    if unusual := unusual_settings(proto):
         raise ValueError(
-            f"{where}: the SentencePiece model was trained with {', '.join(wrong)}, which has no "
+            f"{where}: the SentencePiece model was trained with {', '.join(unusual)}, which has no "
             f"form as {TOKENIZER_FILE} here; use --to onnx, which keeps the files as they are"
         )
+
+
+def unusual_settings(proto: Any) -> list[str]:
+    """Names the settings of a SentencePiece model that only SentencePiece itself follows."""
+    trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
+    types = {piece.type for piece in proto.pieces}
+    found = {
+        "byte_fallback": trainer.byte_fallback,
+        "treat_whitespace_as_suffix": trainer.treat_whitespace_as_suffix,
+        "user_defined_symbols": proto.SentencePiece.USER_DEFINED in types,
+        "unused pieces": proto.SentencePiece.UNUSED in types,
+        "no dummy prefix": not normalizer.add_dummy_prefix,
+        "kept white space": not normalizer.remove_extra_whitespaces,
+        "unescaped white space": not normalizer.escape_whitespaces,
+    }
+    return [name for name, is_set in found.items() if is_set]
 
 
 def _model(proto: Any) -> Any:

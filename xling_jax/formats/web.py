@@ -13,11 +13,11 @@ from typing import Any
 
 from xling_jax.encode.model_directory import CONFIG_FILE, PARAMS_FILE, load_model
 from xling_jax.formats.registry import export_directory
-from xling_jax.text.vocab import Vocab
+from xling_jax.formats.tokenizer_json import unusual_settings
+from xling_jax.text.vocab import Vocab, parse_sentencepiece
 from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
 
 _MODULE, _PAGE = "encoder.js", "index.html"
-_UNIGRAM = 1
 
 
 def export_web(
@@ -54,23 +54,11 @@ def _check_vocab(vocab: Any, where: str | os.PathLike[str]) -> None:
     """Refuses what `encoder.js` does not split as SentencePiece does."""
     if not isinstance(vocab, Vocab):
         raise ValueError(f"{where}: browsers split text with SentencePiece only")
-    from sentencepiece import sentencepiece_model_pb2
-
-    model = sentencepiece_model_pb2.ModelProto.FromString(vocab.model_bytes)
-    trainer, rules = model.trainer_spec, model.normalizer_spec
-    is_usual = (
-        rules.add_dummy_prefix and rules.remove_extra_whitespaces and rules.escape_whitespaces
-    )
-    pieces = {piece.type for piece in model.pieces}
-    if (
-        trainer.model_type != _UNIGRAM
-        or trainer.treat_whitespace_as_suffix
-        or trainer.byte_fallback
-        or not is_usual
-        or pieces - {1, 2, 3}  # normal, unknown, control
-        or vocab.moses
-    ):
+    model = parse_sentencepiece(vocab.model_bytes)
+    unusual = unusual_settings(model)
+    unusual += ["Moses tokenization"] if vocab.moses else []
+    if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM or unusual:
         raise ValueError(
-            f"{where}: browsers split text with a unigram model of SentencePiece only, without "
-            "bytes for unknown characters, symbols of its own or Moses tokenization"
+            f"{where}: browsers split text only with a unigram model of SentencePiece, trained "
+            f"with the usual settings; found {', '.join(unusual) or 'another type of model'}"
         )

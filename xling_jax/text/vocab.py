@@ -266,7 +266,7 @@ def extended(
             f"vocab.extend={size} needs a SentencePiece model; the vocabulary of the model is "
             f"{type(vocab).__name__}; set it to 0, or begin with a model that xling train made"
         )
-    model = _parsed(vocab.model_bytes)
+    model = parse_sentencepiece(vocab.model_bytes)
     kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
     arguments = {"model_type": kind, "character_coverage": character_coverage, "seed": seed}
     text = {"lowercase": vocab.lowercase, "moses": vocab.moses}
@@ -275,7 +275,11 @@ def extended(
     except ValueError as error:
         raise ValueError(str(error).replace("vocab.size", "vocab.extend")) from error
     known = {piece.piece: piece.score for piece in model.pieces}
-    found = [piece for piece in _parsed(trained.model_bytes).pieces if piece.type == piece.NORMAL]
+    found = [
+        piece
+        for piece in parse_sentencepiece(trained.model_bytes).pieces
+        if piece.type == piece.NORMAL
+    ]
     shared = [known[piece.piece] - piece.score for piece in found if piece.piece in known]
     shift = min(known.values()) - 1 if kind == "bpe" else float(np.median(shared or [0.0]))
     for piece in found:
@@ -287,14 +291,15 @@ def extended(
 
 def split_pieces(vocab: Vocab, pieces: Sequence[str]) -> list[list[int]]:
     """Splits pieces of other vocabularies, which may lie inside a word, into ids of this one."""
-    model = _parsed(vocab.model_bytes)
+    model = parse_sentencepiece(vocab.model_bytes)
     model.normalizer_spec.add_dummy_prefix = False
     model.normalizer_spec.remove_extra_whitespaces = False
     processor = load_sentencepiece(model.SerializeToString(), SENTENCEPIECE_FILE)
     return processor.encode([piece.replace("\u2581", " ") for piece in pieces], out_type=int)
 
 
-def _parsed(model: bytes) -> Any:
+def parse_sentencepiece(model: bytes) -> Any:
+    """The protocol buffer of a SentencePiece model."""
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto.FromString(model)

@@ -54,12 +54,14 @@ class Reader:
         path: WHERE without options.
         options: option -> value.
         finds_by_name: whether `files` looks at names only.
+        splits_by_file: whether each file can be read alone.
         kind: its name in the table of readers.
         limit: number of rows of each file to read; None for all.
     """
 
     defaults: Mapping[str, str] = {}
     finds_by_name = True
+    splits_by_file = False
     kind = ""
     limit: int | None = None
 
@@ -157,7 +159,7 @@ class Reader:
 
         Their rows, in this order, are those of `read`, which names the arguments and errors.
         """
-        return [self]
+        return list(map(self.of_file, self.files())) if self.splits_by_file else [self]
 
     def of_file(self, path: str) -> Self:
         """The reader of one of its files."""

@@ -4,7 +4,6 @@ import glob
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Self
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import COMPRESSED_SUFFIXES, PROBLEM_RULES, read_line_blocks
@@ -80,6 +79,8 @@ class MosesReader(Reader):
 class MosesZipReader(Reader):
     """`moses:GLOB.zip`, archives as OPUS has them, `de-en.txt.zip` with `X.de-en.de` and so on."""
 
+    splits_by_file = True
+
     def languages(self) -> tuple[str, ...]:
         """The endings of the longest members."""
         found: dict[str, None] = {}
@@ -93,10 +94,6 @@ class MosesZipReader(Reader):
         """Reads the members in lockstep, as `MosesReader.read`; errors likewise."""
         found = [self._find(path, languages) for path in self.files()]
         return itertools.chain.from_iterable(map(read_moses, found))
-
-    def split(self, languages: Sequence[str]) -> list[Self]:
-        """See `Reader.split`."""
-        return [self.of_file(path) for path in self.files()]
 
     def _find(self, path: str, languages: Sequence[str]) -> dict[str, str]:
         """Language -> `path!member`, of members that differ only in their endings."""

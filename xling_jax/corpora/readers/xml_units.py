@@ -8,7 +8,6 @@ costs one unit and not the file.
 import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self
 from xml.parsers import expat
 
 from xling_jax.corpora.readers.base import Reader, Row
@@ -42,11 +41,11 @@ _DECLARED_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([A-Za-z0-9._-
 class UnitReader(Reader):
     """Files of units that a pattern matches; a subclass has the collector of a format.
 
-    The language of a text is matched by its whole code, else by what stands before the first "-",
-    else by its ISO 639 alias: `de-DE` and `deu` are `de`.
+    The language of a text is the one that `languages.match_code` finds for its tag.
     """
 
     collector: "type[UnitCollector]"
+    splits_by_file = True
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads a row from each unit, with the line at which it begins.
@@ -71,10 +70,6 @@ class UnitReader(Reader):
             tags |= dict.fromkeys(collector.tags)
         codes = dict.fromkeys(map(languages_lib.to_iso639_1, tags))
         return tuple(filter(languages_lib.is_code, codes))
-
-    def split(self, languages: Sequence[str]) -> list[Self]:
-        """See `Reader.split`."""
-        return [self.of_file(path) for path in self.files()]
 
     def _read_file(self, path: str, languages: Sequence[str]) -> Iterator[Row]:
         collector = self.collector(path, languages)
