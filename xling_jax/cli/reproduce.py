@@ -8,12 +8,12 @@ gong) or all. `europarl-5k` writes the six-way retrieval set of yu-2 instead.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 from pathlib import Path
 
-from xling_jax.cli.options import words
 from xling_jax.files.untrusted import printable
-from xling_jax.options import OptionError, require_file
+from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.papers import gong, li_mak, mao, yu
 from xling_jax.papers.tables import SCALES, Table
 from xling_jax.registry import check_choice
@@ -118,25 +118,20 @@ def list_tables() -> str:
 
 def _chosen(name: str, row: str | None) -> dict[str, Table]:
     """The tables of a name, with only one row if that is asked for."""
-    import dataclasses
-
-    names = {"all": [*TABLES]} | {paper: [*m.TABLES] for paper, m in PAPERS.items()}
-    if name not in names:
-        absent = {n: why for paper in PAPERS.values() for n, why in paper.ABSENT.items()}
-        if name in absent:
-            raise OptionError(f"{name}: not run: {absent[name]}")
-        try:
-            check_choice("TABLE", name, [*names, *TABLES, _EUROPARL_5K])
-        except ValueError as error:
-            raise OptionError(str(error)) from error
-    tables = {one: TABLES[one] for one in names.get(name, [name])}
+    absent = {n: why for paper in PAPERS.values() for n, why in paper.ABSENT.items()}
+    if name in absent:
+        raise OptionError(f"{name}: not run: {absent[name]}")
+    names = {"all": TABLES} | {n: paper.TABLES for n, paper in PAPERS.items()}
+    names |= {n: {n: table} for n, table in TABLES.items()}
+    with wrong_use():
+        check_choice("TABLE", name, [*names, _EUROPARL_5K])
     if row is None:
-        return tables
+        return names[name]
     tables = {
-        one: dataclasses.replace(table, rows=tuple(r for r in table.rows if r.name == row))
-        for one, table in tables.items()
+        n: dataclasses.replace(table, rows=rows)
+        for n, table in names[name].items()
+        if (rows := tuple(one for one in table.rows if one.name == row))
     }
-    tables = {one: table for one, table in tables.items() if table.rows}
     if not tables:
         raise OptionError(f"--row {row!r}: {name} has no such system; see --list")
     return tables
@@ -182,7 +177,7 @@ def _write_europarl_5k(args: argparse.Namespace) -> None:
         raise OptionError(f"{_EUROPARL_5K}: needs --output FILE.tsv.gz")
     if args.output.exists():
         raise OptionError(f"{args.output}: exists; choose another --output")
-    languages = words("de,en,es,fr,it,pt")
+    languages = ["de", "en", "es", "fr", "it", "pt"]
     rows = join_through("en", args.corpora or _EUROPARL, languages, 5000)
     write_n_way(args.output, languages, rows)
     _logger.info("%s: %d rows in %s", args.output, len(rows), ", ".join(languages))

@@ -291,26 +291,23 @@ def _document_counts(self: Reproduction, part: Part) -> Measured:
 def _neighbors(self: Reproduction, part: Part) -> Measured:
     """The nearest three sentences of each language, without the translation itself."""
     files = self.find(*_EUROPARL)
+    model = self.model(part.encoder)
     if self.dry_run or not files:
         return Measured()
-    import numpy as np
-
     import xling_jax
-    from xling_jax.align import knn
     from xling_jax.eval.retrieval_data import load_retrieval_data
     from xling_jax.papers.tables import published
 
     (query,) = [v for k, v in published("yu-3")["similarity loss"].items() if k.measure == "query"]
     texts = load_retrieval_data(files[0], part.languages).parts[0].texts
     row = texts["en"].index(query) if query in texts["en"] else 0
-    encoder = xling_jax.load(self.model(part.encoder))
+    encoder = xling_jax.load(model)
     found = Measured({Key("query", "en", "query"): texts["en"][row]})
-    vector = knn.normalize(encoder.encode([texts["en"][row]]))
     for code, column in texts.items():
-        cosines = (knn.normalize(encoder.encode(column)) @ vector[0]).copy()
-        cosines[row] = -np.inf
-        for place, index in enumerate(np.argsort(-cosines)[:3], 1):
-            found.cells[Key(code, "en", str(place))] = column[index]
+        hits = xling_jax.search(texts["en"][row], column, encoder, k=4)
+        others = [hit.text for hit in hits if hit.position != row]
+        for place, text in enumerate(others[:3], 1):
+            found.cells[Key(code, "en", str(place))] = text
     return found
 
 

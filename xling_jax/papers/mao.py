@@ -19,12 +19,10 @@ _TEXT = ("multi30k*", "news*", "tatoeba*", "lohelp*")
 def _run(pair: str, objective: str = "all", layers: int = 2, share: float = 1.0, **settings) -> Run:
     depth = f",layers={layers}" if layers != 2 else ""
     cut = {0.125: "[:6412500]", 0.25: "[:25%]", 0.5: "[:50%]"}  # of 51.3 million rows
-    slices = (
-        {"data.corpora": (f"tfds:para_crawl_v5/{pair}:train{cut[share]}",)} if share < 1 else {}
-    )
-    changed = {name.replace("__", "."): value for name, value in settings.items()}
+    paper = {"data.corpora": (f"tfds:para_crawl_v5/{pair}:train{cut[share]}",)} if share < 1 else {}
     config = f"lightweight:pair={pair},objective={objective}{depth}"
-    return Run(config, changed, _SMALL, slices, _TEXT, share)
+    run = Run(config, small=_SMALL, paper=paper, text=_TEXT, share=share)
+    return run.changed(**settings)
 
 
 def _mldoc(pair: str, objective: str = "ugt", **settings) -> Part:
