@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from xling_jax.align import sentences
-from xling_jax.align.sentences import (
-    Group,
-    SentenceAligner,
-    overlap_vectors,
-    overlaps,
-)
+from xling_jax.align.sentences import Group, SentenceAligner, overlap_vectors, overlaps
 from xling_jax.eval.alignment import score_sentence_alignment
 
 

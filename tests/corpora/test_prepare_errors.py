@@ -51,10 +51,7 @@ def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
             {"vocab": {"sizes": 3}},
             "vocab.sizes is not an option of VocabOptions; did you mean size",
         ),
-        (
-            {"vocab": {"model_type": "char"}},
-            "vocab.model_type='char' must be one of bpe, unigram",
-        ),
+        ({"vocab": {"model_type": "char"}}, "vocab.model_type='char' must be one of bpe, unigram"),
         ({"cleaning": {"max_wordz": 3}}, "cleaning.max_wordz is not an option"),
         ({"layout": "bert"}, "layout='bert' must be one of laser, dual, masked"),
     ]:

@@ -46,10 +46,7 @@ def test_a_shard_of_empty_rows_can_be_read(tmp_path):
 
 
 def test_unequal_row_counts_are_refused_before_anything_is_written(tmp_path, rows):
-    columns = {
-        "de": pack_rows(rows["de"]),
-        "en": pack_rows(rows["en"][:-1]),
-    }
+    columns = {"de": pack_rows(rows["de"]), "en": pack_rows(rows["en"][:-1])}
     with pytest.raises(ValueError, match="'de': 23, 'en': 22"):
         write_shard(tmp_path / "de-en" / "00000", columns)
     assert not list(tmp_path.iterdir())

@@ -106,11 +106,7 @@ def test_with_its_own_parameters_a_stored_encoder_stays_as_it_is():
 
 @pytest.mark.parametrize(
     ("storage", "step", "cosine", "share"),
-    [
-        ("int8", 1 / 127, 0.9995, 0.3),
-        ("mixed", 1 / 127, 0.98, 0.3),
-        ("int4", 1 / 7, 0.98, 0.2),
-    ],
+    [("int8", 1 / 127, 0.9995, 0.3), ("mixed", 1 / 127, 0.98, 0.3), ("int4", 1 / 7, 0.98, 0.2)],
 )
 def test_few_bits_are_close_to_what_was_trained(
     vocab, tmp_path, sentences, storage, step, cosine, share

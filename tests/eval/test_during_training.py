@@ -9,11 +9,7 @@ import pytest
 from tests.cli.corpora_for_cli import arguments, write_tsv
 from xling_jax.cli import main
 from xling_jax.config import ConfigError, load
-from xling_jax.eval.during_training import (
-    check_evaluation,
-    make_evaluators,
-    read_evaluation,
-)
+from xling_jax.eval.during_training import check_evaluation, make_evaluators, read_evaluation
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
 

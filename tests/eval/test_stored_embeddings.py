@@ -150,10 +150,7 @@ def test_equal_texts_with_unequal_vectors_are_told(tmp_path, caplog):
     [
         (lambda d: np.save(d / "toy.dev.de.npy", GERMAN[1:]), "for each of the 12 lines"),
         (lambda d: np.save(d / "toy.dev.de.npy", GERMAN[:, 1:]), "must have 5 dimensions; found 4"),
-        (
-            lambda d: np.save(d / "toy.dev.de.npy", GERMAN * np.nan),
-            "npy[0] must be finite",
-        ),
+        (lambda d: np.save(d / "toy.dev.de.npy", GERMAN * np.nan), "npy[0] must be finite"),
         (lambda d: np.save(d / "toy.dev.de.npy", np.arange(12)), "floats [n, dim]"),
         (lambda d: (d / "toy.dev.de.npy").unlink(), "must hold the vectors of toy.dev.de as"),
         (lambda d: GERMAN.tofile(d / "toy.dev.de.bin"), "found toy.dev.de.npy and toy.dev.de.bin"),

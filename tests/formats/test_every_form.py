@@ -41,11 +41,7 @@ REFUSED_BY_MODEL2VEC |= dict.fromkeys(("LASER", "LASER2"), "is of family laser; 
 REFUSED_BY_MODEL2VEC |= dict.fromkeys(
     ("StaticEmbedding, unigram", "StaticEmbedding, WordPiece"), "keeps truncate_dim=12 dimensions"
 )
-BY_FORM = {
-    "onnx": {},
-    "sentence-transformers": REFUSED,
-    "model2vec": REFUSED_BY_MODEL2VEC,
-}
+BY_FORM = {"onnx": {}, "sentence-transformers": REFUSED, "model2vec": REFUSED_BY_MODEL2VEC}
 
 
 def vectors_of(form, path, texts):

@@ -102,10 +102,7 @@ def test_pieces_of_several_words_are_kept():
     "make, reason",
     [
         (lambda: train_vocab(TEXT, size=40, model_type="word"), "vocab.model_type=word"),
-        (
-            lambda: Vocab(train_vocab(TEXT, size=150).model_bytes, moses=True),
-            "vocab.moses=True",
-        ),
+        (lambda: Vocab(train_vocab(TEXT, size=150).model_bytes, moses=True), "vocab.moses=True"),
         (
             lambda: LaserVocab(
                 {

@@ -31,11 +31,7 @@ from xling_jax.registry import Registry, check_choice
 __all__ = ["BACKENDS", "AnyRows", "Neighbors", "Report", "UnitRows", "as_embeddings"]
 __all__ += ["neighbor_mean", "normalize", "top_k", "top_k_both_ways"]
 
-_SEARCHES = Registry(
-    "backend",
-    numpy="xling_jax.align.knn_numpy",
-    jax="xling_jax.align.knn_jax",
-)
+_SEARCHES = Registry("backend", numpy="xling_jax.align.knn_numpy", jax="xling_jax.align.knn_jax")
 BACKENDS = ("auto", *_SEARCHES)
 
 

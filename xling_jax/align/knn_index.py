@@ -110,13 +110,7 @@ class _Searcher:
     """
 
     def __init__(
-        self,
-        x: AnyRows,
-        y: AnyRows,
-        index: str,
-        *,
-        memory_mb: float,
-        report: Report | None = None,
+        self, x: AnyRows, y: AnyRows, index: str, *, memory_mb: float, report: Report | None = None
     ):
         self._faiss = import_faiss(f"index={index!r}")
         self._memory, self._report = memory_mb * 2**20, report

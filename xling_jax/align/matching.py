@@ -137,11 +137,7 @@ def align_documents(
 
 
 def _score_domain(
-    sides: list[UnitRows],
-    similarity: str,
-    k: int,
-    candidates: int | None,
-    **search: Any,
+    sides: list[UnitRows], similarity: str, k: int, candidates: int | None, **search: Any
 ) -> tuple[MinedPairs, int]:
     """Scores the candidates of one domain; arguments as `align_documents`.
 

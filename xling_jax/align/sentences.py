@@ -161,9 +161,7 @@ def overlaps(sentences: Sequence[str], num_overlaps: int) -> list[list[str]]:
 
 
 def overlap_vectors(
-    encode: Callable[[list[str]], np.ndarray],
-    documents: Sequence[Sequence[str]],
-    num_overlaps: int,
+    encode: Callable[[list[str]], np.ndarray], documents: Sequence[Sequence[str]], num_overlaps: int
 ) -> list[np.ndarray]:
     """[num_overlaps, sentences, dim] vectors of the `overlaps` of each document.
 

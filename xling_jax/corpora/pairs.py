@@ -7,13 +7,7 @@ from typing import NamedTuple
 
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.delimited import DelimitedReader, DelimitedTable
-from xling_jax.corpora.specs import (
-    names_kind,
-    open_corpus,
-    split_options,
-    suffix_of,
-    table_reader,
-)
+from xling_jax.corpora.specs import names_kind, open_corpus, split_options, suffix_of, table_reader
 from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, Line, read_line_blocks, shown
 from xling_jax.text.languages import is_iso639
 

@@ -51,12 +51,7 @@ from xling_jax.corpora.prepared import (
     plain_options,
     recorded_options,
 )
-from xling_jax.corpora.row_vectors import (
-    TEACHER,
-    RowEncoder,
-    remove_row_vectors,
-    write_row_vectors,
-)
+from xling_jax.corpora.row_vectors import TEACHER, RowEncoder, remove_row_vectors, write_row_vectors
 from xling_jax.corpora.shards import VALIDATION
 from xling_jax.corpora.specs import check_downloaded, names_below, open_corpus
 from xling_jax.corpora.stages import (
@@ -366,10 +361,7 @@ class _Run:
         return found
 
     def _counts(
-        self,
-        texts: Mapping[str, PairText],
-        plans: Sequence[PairPlan],
-        held: Sequence[PairPlan],
+        self, texts: Mapping[str, PairText], plans: Sequence[PairPlan], held: Sequence[PairPlan]
     ) -> dict[str, Any]:
         """The content of `counts.json`."""
         summaries = {plan.pair: plan.summary() for plan in plans}

@@ -284,10 +284,7 @@ def _join(parts: Iterable[LabeledText]) -> LabeledText:
 
 
 def _train_baselines(
-    text: LabeledText,
-    held_out: LabeledText,
-    c_values: Sequence[float] | None,
-    seeds: Sequence[int],
+    text: LabeledText, held_out: LabeledText, c_values: Sequence[float] | None, seeds: Sequence[int]
 ) -> dict[str, Callable[[LabeledText], float]]:
     """The accuracy on any text of a bag of words, and of always the most common label."""
     from sklearn.feature_extraction.text import TfidfVectorizer

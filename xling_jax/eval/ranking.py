@@ -44,10 +44,7 @@ def rank(
     check_choice("similarity", similarity, SIMILARITIES)
     if similarity == "cosine":
         return knn.top_k(source, target, k)[1]
-    rules = {
-        "margin": (ratio_margin, MARGIN_NEIGHBORS),
-        "csls": (csls, CSLS_NEIGHBORS),
-    }
+    rules = {"margin": (ratio_margin, MARGIN_NEIGHBORS), "csls": (csls, CSLS_NEIGHBORS)}
     rule, size = rules[similarity]
     source_mean = neighbor_mean(source, target, size)
     target_mean = neighbor_mean(target, source if source_pool is None else source_pool, size)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_TABLE = re.compile(rf".+\.(tsv|csv|jsonl|parquet|tmx|xlf|xliff)({COMPRESSED})?")
+_SUFFIXES = "tsv|csv|jsonl|parquet|tmx|xlf|xliff"
+_TABLE = re.compile(rf".+\.({_SUFFIXES})({COMPRESSED})?")
 # The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
 _CODE = r"[a-z]+(_[A-Za-z0-9]+)*"
 _TATOEBA = re.compile(
@@ -239,9 +240,7 @@ def language_of_file(path: str | Path, suffix: str, languages: Sequence[str]) ->
 
 def _stem(path: str | Path) -> str:
     """The name of a text file without the suffixes of its format."""
-    return re.sub(
-        rf"(\.txt|\.(tsv|csv|jsonl|parquet|tmx|xlf|xliff))?({COMPRESSED})?$", "", Path(path).name
-    )
+    return re.sub(rf"(\.(txt|{_SUFFIXES}))?({COMPRESSED})?$", "", Path(path).name)
 
 
 def _read_texts(path: str | Path) -> list[str]:

@@ -28,7 +28,7 @@ EXPORTERS = Registry(
         "sentence-transformers": (
             "xling_jax.formats.sentence_transformers:export_sentence_transformers",
             "a directory for SentenceTransformer(PATH)",
-        ),
+        )
     },
     model2vec=(
         "xling_jax.formats.model2vec:export_model2vec",

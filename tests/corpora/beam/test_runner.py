@@ -76,10 +76,7 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
             ["--runner=direct", "--beam-options=--help"],
             "--runner direct: its options are in Beam's documentation",
         ),
-        (
-            ["--beam-options=--parallelism=2"],
-            "--beam-options need --runner",
-        ),
+        (["--beam-options=--parallelism=2"], "--beam-options need --runner"),
         (["--runner=direct", "--num-workers=2"], "--num-workers is for processes of this machine"),
     ],
 )
@@ -104,8 +101,7 @@ def test_beam_is_imported_for_a_runner_only():
 
 @needs_beam
 @pytest.mark.parametrize(
-    "words",
-    [["--config.data.corpora=('tsv:xy://bucket/a.tsv',)"], ["--workdir=xy://bucket/w"]],
+    "words", [["--config.data.corpora=('tsv:xy://bucket/a.tsv',)"], ["--workdir=xy://bucket/w"]]
 )
 def test_stores_that_beam_does_not_know_are_told_before_anything_runs(tmp_path, capsys, words):
     command = [*arguments("prepare", "tsv:corpus.tsv", tmp_path / "w"), "--runner=direct"]

@@ -19,9 +19,7 @@ tfds_builders = pytest.importorskip("xling_jax.corpora.tfds_builders")
 
 _DUMMY_DATA = Path(__file__).parents[1] / "tfds_dummy_data"
 # What a builder asks for, by the beginning of its address, and the dummy files that stand for it.
-_ARCHIVES = {
-    "https://object.pouta.csc.fi/OPUS-": _DUMMY_DATA / "opus",
-}
+_ARCHIVES = {"https://object.pouta.csc.fi/OPUS-": _DUMMY_DATA / "opus"}
 
 
 def _download(url):
@@ -86,10 +84,7 @@ def test_europarl_with_english_is_the_release_as_it_is(europarl, no_download):
 
 def test_europarl_without_english_is_joined_through_it(europarl, no_download):
     (row,) = _read("europarl_v7/de-fr", ("de", "en", "fr"), europarl)
-    assert row.texts == {
-        "de": "Die Aussprache ist geschlossen.",
-        "fr": "Le débat est clos.",
-    }
+    assert row.texts == {"de": "Die Aussprache ist geschlossen.", "fr": "Le débat est clos."}
     assert not no_download
 
 
@@ -157,10 +152,7 @@ def test_europarl_has_all_pairs_of_its_21_languages():
     ("name", "message"),
     [
         ("europarl_v8/de-en", r"unknown dataset; did you mean europarl_v7\?"),
-        (
-            "europarl_v7/en-de",
-            "must name a configuration of europarl_v7, .*; found 'en-de'",
-        ),
+        ("europarl_v7/en-de", "must name a configuration of europarl_v7, .*; found 'en-de'"),
         ("europarl_v7", "must name a configuration of europarl_v7, .*; found ''"),
         ("europarl_v7/de-en:1.0.0", "cannot be loaded at version 1.0.0"),
         ("a b", "must be tfds:NAME"),

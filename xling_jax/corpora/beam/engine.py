@@ -296,11 +296,7 @@ def _split(
 
 
 def _read(
-    languages: Sequence[str],
-    min_languages: int,
-    part: tuple[int, int, int, Reader],
-    *,
-    errors: str,
+    languages: Sequence[str], min_languages: int, part: tuple[int, int, int, Reader], *, errors: str
 ) -> Iterator[Any]:
     """Reads a part of a corpus.
 

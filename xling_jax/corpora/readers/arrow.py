@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.tables import Cells, Table, TableReader
 from xling_jax.files.lines import check_format
@@ -23,6 +24,8 @@ _MAX_ERROR_LENGTH = 200
 class ParquetReader(TableReader):
     """`parquet:GLOB[?columns=…]`."""
 
+    splits_by_file = False  # the names of the columns are at the end of a file
+
     def open(self, path: str) -> Table:
         """See `TableReader.open`."""
         with open(path, "rb") as file:
@@ -33,10 +36,6 @@ class ParquetReader(TableReader):
         batches = lambda names: file.iter_batches(_BATCH_ROWS, columns=[*names])
         return ArrowTable(path, file.schema_arrow, batches)
 
-    def split(self, languages: Sequence[str]) -> list[Self]:
-        """The reader itself: the names of the columns are at the end of a file."""
-        return [self]
-
 
 class HuggingFaceReader(TableReader):
     """`hf:PLACE[?split=train&config=NAME&columns=…]`, a data set of Hugging Face's `datasets`.
@@ -46,6 +45,7 @@ class HuggingFaceReader(TableReader):
     """
 
     defaults = {**TableReader.defaults, "split": "train", "config": ""}
+    splits_by_file = False
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
         """The files of a directory; none of a data set by name, which its name defines."""
@@ -73,10 +73,6 @@ class HuggingFaceReader(TableReader):
         if schema is None:  # streamed files whose columns are not known before they are read
             schema = next(iter(arrow.iter(1))).schema
         return [ArrowTable(self.name, schema, lambda _: arrow.iter(_BATCH_ROWS))]
-
-    def split(self, languages: Sequence[str]) -> list[Self]:
-        """See `Reader.split`."""
-        return [self]
 
     def _load(self, datasets: Any, split: str) -> Any:
         place, config = self.path, self.options["config"] or None
@@ -158,18 +154,15 @@ def _flat(table: pyarrow.Table) -> pyarrow.Table:
     return table
 
 
-class _one_line:
+@contextlib.contextmanager
+def _one_line(name: str, way_out: str) -> Iterator[None]:
     """Turns what pyarrow and datasets raise, of many kinds, into a ValueError of one line."""
-
-    def __init__(self, name: str, way_out: str):
-        self._name, self._way_out = name, way_out
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type | None, error: BaseException | None, _: Any) -> None:
-        if error is None or not isinstance(error, Exception) or isinstance(error, ImportError):
-            return
-        reason = one_line(error, _MAX_ERROR_LENGTH)
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise error
-        raise ValueError(f"{self._name}: cannot be read: {reason}; {self._way_out}") from error
+            raise
+        reason = one_line(error, _MAX_ERROR_LENGTH)
+        raise ValueError(f"{name}: cannot be read: {reason}; {way_out}") from error

@@ -115,12 +115,8 @@ class DelimitedTable(Table):
         self.columns = cells if self.has_header else list(given)
 
     def _split(self, first: str) -> list[str]:
-        cells = next(csv.reader([first], **self._dialect)) if self._is_quoted else None
+        cells = next(csv.reader([first], delimiter=self._delimiter)) if self._is_quoted else None
         return [cell.strip() for cell in cells or first.split(self._delimiter)]
-
-    @property
-    def _dialect(self) -> dict[str, str]:
-        return {"delimiter": self._delimiter}
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """See `Table.rows`."""
@@ -166,7 +162,7 @@ class DelimitedTable(Table):
                 else:
                     broken.append((last, line))
 
-        rows = csv.reader(texts(), **self._dialect)
+        rows = csv.reader(texts(), delimiter=self._delimiter)
         while True:
             first = last + 1
             try:

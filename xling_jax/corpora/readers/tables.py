@@ -70,6 +70,7 @@ class TableReader(Reader):
     """
 
     defaults = {"columns": ""}
+    splits_by_file = True
 
     def open(self, path: str) -> Table:
         """Opens a file, as far as the names of its columns.
@@ -116,6 +117,8 @@ class TableReader(Reader):
 
     def split(self, languages: Sequence[str]) -> list[Self]:
         """See `Reader.split`."""
+        if not self.splits_by_file:
+            return [self]
         return [self.of_file(table.name) for table, _ in self._usable(languages)]
 
     def texts(self, but: Collection[str]) -> Iterator[str]:
