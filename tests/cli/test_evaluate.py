@@ -44,7 +44,7 @@ def test_the_headline_is_of_the_languages_of_the_encoder(tmp_path, caplog, encod
         results = json.loads((tmp_path / name / "results.json").read_text())
         measured.append(results["matrices"]["wide"]["languages"])
     assert measured == [["en", "de"], ["de", "nl"]]
-    assert caplog.messages[0].startswith("m was not trained on nl: not measured; --languages")
+    assert caplog.messages[0].startswith("m was not trained on nl: left out; --languages")
     assert caplog.messages[-1] == "m was not trained on nl"
 
 

@@ -233,7 +233,7 @@ def _in_known_languages(
         data = task.load(args.data, list(dict.fromkeys(itertools.chain(*left))))
     except OptionError:  # such as languages with labels, which were asked for
         return data
-    line = "%s was not trained on %s: not measured; --languages measures what it names"
+    line = "%s was not trained on %s: left out; --languages CODE,CODE includes them"
     _logger.warning(line, getattr(args, "embeddings", None) or args.model, _listed(others))
     return data
 

@@ -151,9 +151,7 @@ class Cut:
         if threshold is not None:
             count = np.count_nonzero(ranked.scores > threshold)
         elif self.threshold == _AUTO:
-            _logger.warning(
-                "--threshold auto: the scores have no valley, as of pairs of one kind; all are kept"
-            )
+            _logger.warning("--threshold auto: the scores have no valley; all pairs are kept")
         elif self.precision is not None:
             count = calibration.count_for(ranked, self.precision)
         passing, dropped = _passing(ranked.take(slice(count)), self.top, problem_of, source, target)
@@ -190,7 +188,7 @@ class Cut:
         )
         _logger.log(
             logging.INFO if self.precision is None else logging.WARNING,
-            "precision cannot be estimated, sentences of these texts resemble one another: %s",
+            "cannot estimate precision, as sentences of these texts resemble one another; %s",
             instead,
         )
 

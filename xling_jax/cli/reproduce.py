@@ -138,7 +138,7 @@ def _chosen(name: str, row: str | None) -> dict[str, Table]:
 
 
 def _prepare(args: argparse.Namespace, tables: dict[str, Table]) -> None:
-    """Checks what a scale needs, and at `paper` says it, before anything is run."""
+    """Checks what a scale needs before any work, and logs it at `paper`."""
     from xling_jax.cli.reproduce_tasks import missing_data, needed
 
     for flag in ("data", "encoders"):

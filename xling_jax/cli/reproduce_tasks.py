@@ -64,7 +64,7 @@ _NEEDS = {
 
 @dataclass
 class Measured:
-    """Cells, what to say beside some of them, pictures, and facts about the data."""
+    """Cells, notes on some of them, pictures, and facts about the data."""
 
     cells: Cells = field(default_factory=dict)
     notes: dict[Key, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Scores whose meaning is told.
+# Scores whose precision is logged.
 _TOLD = (0.4, 0.5, 0.6, 0.7, 0.8)
 
 EXAMPLES = """\
@@ -111,7 +111,7 @@ def explain_scores(encoder: Encoder, debias: int) -> None:
     told = [f"{row.score:g}: {row.precision_at_tenth:.0%}" for row in rows if row.score in _TOLD]
     if told:
         _logger.info(
-            "scores are cosines; of best matches above a score, so many were translations in texts "
-            "where a tenth of the sentences have one: %s",
+            "scores are cosines; share of best matches above a score that were translations, in "
+            "texts where a tenth of the sentences have one: %s",
             ", ".join(told),
         )

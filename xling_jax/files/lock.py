@@ -102,12 +102,12 @@ def _open_locked(path: Path, argument: str) -> IO[str]:
 
 
 def _beat(path: Path, this_run: str, stopped: threading.Event) -> None:
-    """Shows that this run lives; ends it if another one took it for dead while it stood still."""
+    """Shows that this run lives; ends it if another one took it for dead while it was suspended."""
     while not stopped.wait(HEARTBEAT_S):
         with contextlib.suppress(OSError):  # the network may be back at the next beat
             if (holder := path.read_text(encoding="utf-8")) not in ("", this_run):
                 now = _description(path.parent, _parse(holder))
-                _logger.error("this run stood still for %.0f s or more; %s", STALE_S, now)
+                _logger.error("this run was suspended for %.0f s or more; %s", STALE_S, now)
                 leave(1)
             os.utime(path)
 

@@ -14,13 +14,13 @@ from xling_jax.files.whole import json_text, write_whole
 from xling_jax.papers.tables import Cells, Key, Pair, Table, compare, published
 from xling_jax.version import __version__
 
-# Points at which the color of a difference is full.
+# Points at which the color of a difference saturates.
 _FULL = 30.0
 _BETTER, _WORSE = "0, 114, 178", "213, 94, 0"  # Okabe and Ito's blue and vermilion
 
 
 class Cell(NamedTuple):
-    """A cell of the page: where it stands, both values, whether they are no percentages, and our
+    """A cell of the page: where it stands, both values, whether they are not percentages, and our
     deviation over seeds, if there are several.
     """
 

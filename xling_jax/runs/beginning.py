@@ -68,9 +68,8 @@ class Beginning:
             default = model.prompts.get(model.default_prompt, "")
             if default != (prompt := self.experiment.data.prompt):
                 _logger.warning(
-                    "%s: its default prompt is %r, and that of training and of what is exported is "
-                    "data.prompt=%r",
-                    *(self.model_directory, default, prompt),
+                    "%s: data.prompt=%r replaces its default prompt %r in training and export",
+                    *(self.model_directory, prompt, default),
                 )
         encoder = self.experiment.model.encoder
         if getattr(encoder, "features", 0) and not (model and "feature_keys" in model.params):

@@ -155,9 +155,9 @@ def train(
     steps, latest = training.steps(mesh), checkpoints.latest_step()
     accumulation = experiment.data.accumulation_steps
     needed = needed_programs(batches, accumulation, latest or 0, options.last_step)
-    # They compile while the rest is made ready.
     # Several processes must agree on the step at which they stop.
     stop = stop_waiting if jax.process_count() == 1 else lambda: False
+    # They compile while the rest is made ready.
     with checkpoints, Programs(steps, objective, targets, needed, stop) as programs:
         if latest is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
