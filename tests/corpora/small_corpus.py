@@ -9,6 +9,8 @@ from xling_jax.corpora import prepare as prepare_lib
 from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.corpora.options import Preparation, VocabOptions
 from xling_jax.corpora.prepared import PreparedData
+from xling_jax.corpora.readers.base import Row
+from xling_jax.corpora.specs import read_corpus
 
 WORDS = {
     "de": ["Haus", "Baum", "Straße", "Wasser", "Brot", "Himmel", "Licht", "Vogel", "Stein"],
@@ -26,6 +28,17 @@ def write_corpus(path: Path, num_rows: int, languages=("de", "en", "fr"), seed=0
         lines.append("\t".join(" ".join(WORDS[code][i] for i in ids) for code in languages))
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return f"tsv:{path}"
+
+
+def write_file(path: Path, content: str | bytes) -> str:
+    """Writes a file and returns its path."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def read_rows(spec: str, languages=("de", "en")) -> list[Row]:
+    """All rows of a corpus."""
+    return list(read_corpus(spec, languages))
 
 
 def preparation(**given) -> Preparation:

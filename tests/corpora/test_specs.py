@@ -1,20 +1,9 @@
 """Corpora by name: which reader takes them, and their files."""
 
-from pathlib import Path
-
 import pytest
 
-from xling_jax.corpora.readers.base import Row
+from tests.corpora.small_corpus import read_rows, write_file
 from xling_jax.corpora.specs import moved_corpus, open_corpus, read_corpus
-
-
-def _write(path: Path, content: str | bytes) -> str:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
-
-
-def _read(spec: str, languages=("de", "en")) -> list[Row]:
-    return list(read_corpus(spec, languages))
 
 
 @pytest.mark.parametrize("spec", ["xls:a.xls", "tsv:", "corpus.txt", ""])
@@ -40,14 +29,14 @@ def test_what_cannot_be_opened_is_an_error_with_the_pattern(tmp_path):
 
 def test_corpus_files_are_those_that_are_read(tmp_path):
     german, english, french = (
-        _write(tmp_path / name, "x\n") for name in ("c.de", "c.en.gz", "c.fr")
+        write_file(tmp_path / name, "x\n") for name in ("c.de", "c.en.gz", "c.fr")
     )
-    _write(tmp_path / "c.txt~", "no")
+    write_file(tmp_path / "c.txt~", "no")
     files = lambda spec, *languages: open_corpus(spec).files(*languages)
     assert files(f"moses:{tmp_path}/c") == [german, english, french]
     assert files(f"moses:{tmp_path}/c", ("de", "en")) == [german, english]
     assert files(f"moses:{tmp_path}/c@de-fr") == [german, french]
-    table = _write(tmp_path / "a.tsv", "de\ten\n")
+    table = write_file(tmp_path / "a.tsv", "de\ten\n")
     assert files(f"tsv:{tmp_path}/*.tsv") == [table]
     assert files("tfds:para_crawl/enfr") == []
 
@@ -72,13 +61,13 @@ def test_a_corpus_can_be_moved(spec, expected, monkeypatch):
 def test_a_corpus_may_be_cut_to_the_first_rows_of_each_file(tmp_path):
     for name in ("a", "b"):
         rows = "".join(f"{name}{number}\t{name}{number} too\n" for number in range(4))
-        _write(tmp_path / f"{name}.tsv", f"de\ten\n{rows}")
+        write_file(tmp_path / f"{name}.tsv", f"de\ten\n{rows}")
     spec = f"tsv:{tmp_path}/[ab].tsv[:2]"
-    assert [row.texts["de"] for row in _read(spec)] == ["a0", "a1", "b0", "b1"]
-    assert len(_read(f"{tmp_path}/a.tsv[:1_000]")) == 4
+    assert [row.texts["de"] for row in read_rows(spec)] == ["a0", "a1", "b0", "b1"]
+    assert len(read_rows(f"{tmp_path}/a.tsv[:1_000]")) == 4
     assert open_corpus(spec).files() == [f"{tmp_path}/a.tsv", f"{tmp_path}/b.tsv"]
     assert moved_corpus(spec, lambda where: f"/copy{where}") == f"tsv:/copy{spec[4:]}"
-    assert _read(moved_corpus(spec, lambda where: where)) == _read(spec)
+    assert read_rows(moved_corpus(spec, lambda where: where)) == read_rows(spec)
     with pytest.raises(ValueError, match=r"\[:0\] would leave no rows"):
-        _read(f"tsv:{tmp_path}/a.tsv[:0]")
+        read_rows(f"tsv:{tmp_path}/a.tsv[:0]")
     assert open_corpus("tfds:para_crawl/enfr:train[:25%]").where.endswith("[:25%]")

@@ -43,9 +43,8 @@ def test_both_spellings_mean_the_same_and_do_not_contradict(encoder, sentences, 
     assert not capsys.readouterr().err
     encoder.encode(sentences, show_progress_bar=True)
     assert "sentence" in capsys.readouterr().err
-    for pair in ({"normalize": False, "normalize_embeddings": True},):
-        with pytest.raises(ValueError, match="normalize=False and normalize_embeddings=True"):
-            encoder.encode(sentences, **pair)
+    with pytest.raises(ValueError, match="normalize=False and normalize_embeddings=True"):
+        encoder.encode(sentences, normalize=False, normalize_embeddings=True)
     with pytest.raises(ValueError, match="show_progress=True and show_progress_bar=False"):
         encoder.encode(sentences, show_progress=True, show_progress_bar=False)
 
@@ -275,15 +274,12 @@ def test_texts_come_in_what_people_hold_them_in(encoder):
         "pandas": lambda: pytest.importorskip("pandas").Series(texts, index=[7, 8, 9]),
         "polars": lambda: pytest.importorskip("polars").Series(texts),
         "Arrow": lambda: pytest.importorskip("pyarrow").array(texts),
-        "Arrow, chunked": lambda: pytest.importorskip("pyarrow").chunked_array(
-            [texts[:1], texts[1:]]
-        ),
+        "chunks": lambda: pytest.importorskip("pyarrow").chunked_array([texts[:1], texts[1:]]),
     }
     for make in held.values():
         np.testing.assert_array_equal(encoder.encode(make()), expected)
-    np.testing.assert_array_equal(
-        np.concatenate([*encoder.encode_stream(held["Arrow"]())]), expected
-    )
+    streamed = np.concatenate([*encoder.encode_stream(held["Arrow"]())])
+    np.testing.assert_array_equal(streamed, expected)
 
 
 def test_missing_texts_are_refused_with_their_position_or_zero(encoder):
@@ -292,17 +288,11 @@ def test_missing_texts_are_refused_with_their_position_or_zero(encoder):
     texts = ["la", None, "ti"]
     expected = encoder.encode(["la", "", "ti"])
     expected[1] = 0
-    for column in (
-        texts,
-        ["la", float("nan"), "ti"],
-        pandas.Series(texts),
-        pandas.Series(texts, dtype="string"),
-        polars.Series(texts),
-        arrow.array(texts),
-    ):
-        with pytest.raises(
-            ValueError, match=r"^sentences\[1\] must be a string; found .*; drop or fill it$"
-        ):
+    columns = [texts, ["la", float("nan"), "ti"], pandas.Series(texts), polars.Series(texts)]
+    columns += [pandas.Series(texts, dtype="string"), arrow.array(texts)]
+    message = r"^sentences\[1\] must be a string; found .*; drop or fill it$"
+    for column in columns:
+        with pytest.raises(ValueError, match=message):
             encoder.encode(column)
         np.testing.assert_array_equal(encoder.encode(column, missing="zero"), expected)
     with pytest.raises(ValueError, match=r"sentences\[1\] must be a string; found int 3$"):
@@ -333,24 +323,15 @@ def test_evaluators_and_paraphrase_mining_of_sentence_transformers():
     others = german[1:] + german[:1]
     numbered = lambda texts: {str(number): text for number, text in enumerate(texts)}
     gold = {number: {number} for number in numbered(english)}
+    labeled = english * 2, german + others, [1] * 4 + [0] * 4
+    queries, texts = (numbered(english), numbered(german)), numbered(english + german)
     pairs = [[str(number), str(number + 4)] for number in range(4)]
     for evaluator, metric in (
         (evaluation.TranslationEvaluator(english, german), "mean_accuracy"),
         (evaluation.TripletEvaluator(english, german, others), "cosine_accuracy"),
-        (
-            evaluation.BinaryClassificationEvaluator(
-                english * 2, german + others, [1] * 4 + [0] * 4
-            ),
-            "cosine_ap",
-        ),
-        (
-            evaluation.InformationRetrievalEvaluator(numbered(english), numbered(german), gold),
-            "cosine_accuracy@1",
-        ),
-        (
-            evaluation.ParaphraseMiningEvaluator(numbered(english + german), pairs),
-            "average_precision",
-        ),
+        (evaluation.BinaryClassificationEvaluator(*labeled), "cosine_ap"),
+        (evaluation.InformationRetrievalEvaluator(*queries, gold), "cosine_accuracy@1"),
+        (evaluation.ParaphraseMiningEvaluator(texts, pairs), "average_precision"),
     ):
         assert evaluator(mini)[metric] == pytest.approx(1)
     cosines = np.diag(mini.similarity(mini.encode(english), mini.encode(german)))

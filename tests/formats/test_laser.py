@@ -13,6 +13,7 @@ import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.formats.laser import convert_laser, export_laser, read_laser_checkpoint
+from xling_jax.formats.torch_file import load_torch
 from xling_jax.models import registry
 from xling_jax.text.fastbpe import FastBPE
 
@@ -63,7 +64,7 @@ def test_one_direction_and_the_encoder_prefix_are_read(tmp_path):
     model = reference.LaserLstmEncoder(**params).state_dict()
     prefixed = {f"encoder.{name}": value.half() for name, value in model.items()}
     torch.save({**state, "params": params, "model": prefixed}, tmp_path / "b.pt")
-    read = read_laser_checkpoint(tmp_path / "b.pt")
+    read = read_laser_checkpoint(tmp_path / "b.pt", load_torch(tmp_path / "b.pt"))
     assert read.encoder_args["width"] == 10 and read.encoder_args["unidirectional_layers"] == 2
     assert read.params["layers_1"]["input_kernel"].shape == (1, 10, 40)
     assert read.params["embedding"].dtype == np.float32

@@ -100,15 +100,8 @@ def test_other_paths_are_refused_in_one_line(tmp_path, cache, directories):
         with pytest.raises(OptionError, match="use a model directory, a workdir of xling train, a"):
             xling_jax.load(path)
     for wrong, kind in (("model2vec", "huggingface"), ("laser", "model2vec")):
-        words = [
-            "convert",
-            "--from",
-            wrong,
-            str(directories[kind]),
-            "--output",
-            str(tmp_path / "m"),
-        ]
-        assert main(words) == 2
+        words = ["convert", "--from", wrong, str(directories[kind])]
+        assert main([*words, "--output", str(tmp_path / "m")]) == 2
 
 
 @pytest.mark.parametrize(
@@ -163,18 +156,16 @@ def test_float8_and_what_is_not_finite_are_refused(directories, tmp_path, cache)
     safetensors.numpy.save_file({**tensors, name: np.zeros(40, np.uint8)}, path)
     content = path.read_bytes()
     path.write_bytes(content.replace(b'"U8"', b'"F8_E4M3"').replace(content[:8], _size(content), 1))
-    with pytest.raises(
-        ValueError, match="found F8_E4M3, as in a quantized model; take the"
-    ) as error:
+    message = "found F8_E4M3, as in a quantized model; take the"
+    with pytest.raises(ValueError, match=message) as error:
         xling_jax.load(source)
     assert "\n" not in str(error.value)
 
 
 def _size(content):
     """The size of the header with a longer name of a dtype."""
-    return (int.from_bytes(content[:8], "little") + len("F8_E4M3") - len("U8")).to_bytes(
-        8, "little"
-    )
+    size = int.from_bytes(content[:8], "little") + len("F8_E4M3") - len("U8")
+    return size.to_bytes(8, "little")
 
 
 @pytest.mark.parametrize("pattern", ["_orig_mod.module.{}", "0.auto_model._orig_mod.bert.{}"])
@@ -199,20 +190,8 @@ def test_license_languages_and_origin_are_those_of_the_card(directories, tmp_pat
     shutil.copytree(directories[kind], source)
     (source / "README.md").write_text("---\nlanguage: [eng, x-no]\nlicense: mit\n---\n# name\n")
     assert main(["convert", str(source), "--output", str(tmp_path / "m")]) == 0
-    assert (
-        main(
-            [
-                "export",
-                "--to",
-                kind,
-                "--model",
-                str(tmp_path / "m"),
-                "--output",
-                str(tmp_path / "x"),
-            ]
-        )
-        == 0
-    )
+    words = ["export", "--to", kind, "--model", str(tmp_path / "m")]
+    assert main([*words, "--output", str(tmp_path / "x")]) == 0
     config = load_model(tmp_path / "m").config
     assert (config["training"]["source"], config["languages"]) == ("org/name", ["en"])
     cards = ["m"] if kind == "model2vec" else ["m", "x"]

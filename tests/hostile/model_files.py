@@ -246,8 +246,9 @@ def _with_storage_size(content: bytes, which: int, size: int) -> bytes:
 
 def _read_laser(directory: Path) -> Any:
     from xling_jax.formats.laser import convert_laser, read_laser_checkpoint
+    from xling_jax.formats.torch_file import load_torch
 
-    read = read_laser_checkpoint(directory / "l.pt")
+    read = read_laser_checkpoint(directory / "l.pt", load_torch(directory / "l.pt"))
     convert_laser(directory / "l.pt", directory / "out", max_length_tokens=32)
     return read, load_model(directory / "out")
 

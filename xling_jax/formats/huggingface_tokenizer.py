@@ -63,7 +63,7 @@ _DEFAULTS = {
     "bert": {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"},
     "roberta": {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"},
     # XLM begins with <s> in transformers since 2020, with </s> before that and in training.
-    "xlm": {"bos_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"},
+    "xlm": {"bos_token": "<s>", "sep_token": "</s>"},
 }
 _DEFAULTS |= {"distilbert": _DEFAULTS["bert"], "xlm-roberta": _DEFAULTS["roberta"]}
 _DEFAULTS |= {"camembert": _DEFAULTS["roberta"], "mpnet": _DEFAULTS["roberta"]}
@@ -196,10 +196,8 @@ def _apply_settings(tokenizer: Any, settings: Mapping[str, Any], where: Path) ->
 def _rebuild(tokenizer: Any, kind: str, settings: Mapping[str, Any]) -> None:
     """What a class of transformers builds around the pieces, whatever tokenizer.json says."""
     tokenizers = import_tokenizers()
-    steps, space = (
-        tokenizers.pre_tokenizers,
-        _switch(settings, "add_prefix_space", _ADD_SPACE[kind]),
-    )
+    steps = tokenizers.pre_tokenizers
+    space = _switch(settings, "add_prefix_space", _ADD_SPACE[kind])
     if kind == "RobertaTokenizer":
         tokenizer.normalizer = None
         tokenizer.pre_tokenizer = steps.ByteLevel(add_prefix_space=space)

@@ -80,7 +80,7 @@ def convert_laser(
         settings = {"languages": languages, "max_length_tokens": max_length_tokens}
         settings |= {"vocabulary": vocabulary, "language": language, "overwrite": overwrite}
         return convert_laser3(state, checkpoint, directory, **settings)
-    read = read_laser_checkpoint(checkpoint)
+    read = read_laser_checkpoint(checkpoint, state)
     # SentencePiece marks where a word begins, fastBPE where it goes on.
     has_pieces = any(piece.startswith("▁") for piece in read.dictionary)
     suffix = ".spm" if has_pieces else ".fcodes"
@@ -115,9 +115,8 @@ def convert_laser(
     return training
 
 
-def read_laser_checkpoint(path: str | os.PathLike[str]) -> LaserCheckpoint:
-    """Reads a checkpoint of LASER's BiLSTM; errors as `load_torch`, or ValueError for others."""
-    state = load_torch(path, f"; {_SUPPORTED}")
+def read_laser_checkpoint(path: str | os.PathLike[str], state: Any) -> LaserCheckpoint:
+    """What `load_torch` read from a path as a LASER BiLSTM; ValueError if it is another model."""
     found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
     if not isinstance(state, dict) or not {"params", "model", "dictionary"} <= state.keys():
         raise ValueError(

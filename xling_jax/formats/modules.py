@@ -63,8 +63,8 @@ _KEYS: dict[str, dict[str, tuple[Any, ...]]] = {
         **{
             f"pooling_mode_{mode}": _ANY
             for mode in ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens")
+            + ("weightedmean_tokens", "lasttoken")
         },
-        **{f"pooling_mode_{mode}": _ANY for mode in ("weightedmean_tokens", "lasttoken")},
     },
     "Dense": {
         **dict.fromkeys(("in_features", "out_features", "bias", "activation_function"), _ANY),

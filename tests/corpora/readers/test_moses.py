@@ -1,29 +1,19 @@
 """Moses files: what is read, what is counted as broken, what is an error."""
 
 import gzip
-from pathlib import Path
 
 import pytest
 
+from tests.corpora.small_corpus import read_rows, write_file
 from xling_jax.corpora.readers.base import Row
-from xling_jax.corpora.specs import read_corpus
-
-
-def _write(path: Path, content: str | bytes) -> str:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
-
-
-def _read(spec: str, languages=("de", "en")) -> list[Row]:
-    return list(read_corpus(spec, languages))
 
 
 def test_moses_joins_lines_of_all_languages_there(tmp_path):
     prefix = tmp_path / "corpus"
-    german = _write(tmp_path / "corpus.de", "ja\n\nnein\n")
-    _write(tmp_path / "corpus.en.gz", gzip.compress(b"yes\n\nno"))
-    _write(tmp_path / "corpus.fr", "oui\n\n \n")
-    assert _read(f"moses:{prefix}", ("de", "en", "fr", "it")) == [
+    german = write_file(tmp_path / "corpus.de", "ja\n\nnein\n")
+    write_file(tmp_path / "corpus.en.gz", gzip.compress(b"yes\n\nno"))
+    write_file(tmp_path / "corpus.fr", "oui\n\n \n")
+    assert read_rows(f"moses:{prefix}", ("de", "en", "fr", "it")) == [
         Row({"de": "ja", "en": "yes", "fr": "oui"}, german, 1),
         Row({}, german, 2),
         Row({"de": "nein", "en": "no"}, german, 3),
@@ -32,26 +22,26 @@ def test_moses_joins_lines_of_all_languages_there(tmp_path):
 
 def test_moses_pair_restricts_languages_and_finds_names_with_the_pair(tmp_path):
     for code in ("de", "en", "fr"):
-        _write(tmp_path / f"corpus.{code}", f"{code}\n")
-        _write(tmp_path / f"other.de-en.{code}", f"{code}\n")
+        write_file(tmp_path / f"corpus.{code}", f"{code}\n")
+        write_file(tmp_path / f"other.de-en.{code}", f"{code}\n")
     for prefix in ("corpus", "other"):
-        (row,) = _read(f"moses:{tmp_path}/{prefix}@en-de", ("de", "en", "fr"))
+        (row,) = read_rows(f"moses:{tmp_path}/{prefix}@en-de", ("de", "en", "fr"))
         assert row.texts == {"de": "de", "en": "en"}
 
 
 @pytest.mark.parametrize(("german", "english"), [(3, 5), (5, 3), (0, 2)])
 def test_unequal_moses_files_are_an_error_with_both_counts(tmp_path, german, english):
-    _write(tmp_path / "c.de", "ja\n" * german)
-    _write(tmp_path / "c.en", "yes\n" * english)
+    write_file(tmp_path / "c.de", "ja\n" * german)
+    write_file(tmp_path / "c.en", "yes\n" * english)
     with pytest.raises(ValueError, match=rf"c\.de has {german}, .*c\.en has {english};"):
-        _read(f"moses:{tmp_path}/c")
+        read_rows(f"moses:{tmp_path}/c")
 
 
 def test_broken_side_of_moses_row_is_named(tmp_path):
-    german = _write(tmp_path / "c.de", "ja\nnein\n")
-    english = _write(tmp_path / "c.en", b"yes\nn\xf6\n")
+    german = write_file(tmp_path / "c.de", "ja\nnein\n")
+    english = write_file(tmp_path / "c.en", b"yes\nn\xf6\n")
     # A row is counted, and limited by [:N], for the first file, wherever it is broken.
-    assert _read(f"moses:{tmp_path}/c")[1] == Row({}, german, 2, "broken_utf8", english)
+    assert read_rows(f"moses:{tmp_path}/c")[1] == Row({}, german, 2, "broken_utf8", english)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +57,6 @@ def test_broken_side_of_moses_row_is_named(tmp_path):
 def test_empty_blank_and_missing_moses_files_are_errors(tmp_path, german, english, message):
     for code, content in (("de", german), ("en", english)):
         if content is not None:
-            _write(tmp_path / f"c.{code}", content)
+            write_file(tmp_path / f"c.{code}", content)
     with pytest.raises(FileNotFoundError if english is None else ValueError, match=message):
-        _read(f"moses:{tmp_path}/c")
+        read_rows(f"moses:{tmp_path}/c")

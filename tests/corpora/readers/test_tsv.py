@@ -4,11 +4,11 @@ import bz2
 import gzip
 import lzma
 import tracemalloc
-from pathlib import Path
 
 import pytest
 import zstandard
 
+from tests.corpora.small_corpus import read_rows, write_file
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.specs import read_corpus
 from xling_jax.files import lines
@@ -22,51 +22,45 @@ _COMPRESS = {
 }
 
 
-def _write(path: Path, content: str | bytes) -> str:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
-
-
-def _read(spec: str, languages=("de", "en")) -> list[Row]:
-    return list(read_corpus(spec, languages))
-
-
 def test_tsv_gives_wanted_columns_with_file_and_line(tmp_path):
-    path = _write(tmp_path / "a.tsv", "id\ten\tfr\tde\n1\tyes\toui\tja\n2\tno\t\tnein\n")
-    assert _read(f"tsv:{path}", ("de", "fr", "it")) == [
+    path = write_file(tmp_path / "a.tsv", "id\ten\tfr\tde\n1\tyes\toui\tja\n2\tno\t\tnein\n")
+    assert read_rows(f"tsv:{path}", ("de", "fr", "it")) == [
         Row({"de": "ja", "fr": "oui"}, path, 2),
         Row({"de": "nein"}, path, 3),
     ]
 
 
 def test_tsv_blank_cells_and_blank_lines_have_no_text(tmp_path):
-    path = _write(tmp_path / "a.tsv", "de\ten\n \t\u00a0\n\n  \nja\tyes")
-    assert [row.texts for row in _read(path)] == [{}, {}, {}, {"de": "ja", "en": "yes"}]
+    path = write_file(tmp_path / "a.tsv", "de\ten\n \t\u00a0\n\n  \nja\tyes")
+    assert [row.texts for row in read_rows(path)] == [{}, {}, {}, {"de": "ja", "en": "yes"}]
 
 
 def test_byte_order_mark_and_windows_line_ends_are_no_text(tmp_path):
-    path = _write(tmp_path / "a.tsv", b"\xef\xbb\xbfde\ten\r\nja\tyes\r\n")
-    assert _read(path) == [Row({"de": "ja", "en": "yes"}, path, 2)]
+    path = write_file(tmp_path / "a.tsv", b"\xef\xbb\xbfde\ten\r\nja\tyes\r\n")
+    assert read_rows(path) == [Row({"de": "ja", "en": "yes"}, path, 2)]
 
 
 def test_only_line_feeds_end_a_line(tmp_path):
     text = "a\u2028b\u0085c\x0bd\x1ce\rf"
-    path = _write(tmp_path / "a.tsv", f"de\ten\n{text}\tyes\n")
-    assert _read(path) == [Row({"de": text, "en": "yes"}, path, 2)]
+    path = write_file(tmp_path / "a.tsv", f"de\ten\n{text}\tyes\n")
+    assert read_rows(path) == [Row({"de": text, "en": "yes"}, path, 2)]
 
 
 def test_zstd_files_may_have_a_long_window(tmp_path):
     long = zstandard.ZstdCompressionParameters.from_level(1, window_log=29, enable_ldm=True)
     stream = zstandard.ZstdCompressor(compression_params=long).compressobj()
     content = stream.compress(b"de\ten\nja\tyes\n") + stream.flush()
-    assert _read(_write(tmp_path / "a.tsv.zst", content))[0].texts == {"de": "ja", "en": "yes"}
+    assert read_rows(write_file(tmp_path / "a.tsv.zst", content))[0].texts == {
+        "de": "ja",
+        "en": "yes",
+    }
 
 
 @pytest.mark.parametrize("suffix", _COMPRESS)
 def test_compressed_file_reads_as_the_plain_one(tmp_path, suffix):
     content = "de\ten\n" + "".join(f"Satz {i} ä\tsentence {i}\n" for i in range(20_000))
-    path = _write(tmp_path / f"a.tsv{suffix}", _COMPRESS[suffix](content.encode()))
-    rows = _read(path)
+    path = write_file(tmp_path / f"a.tsv{suffix}", _COMPRESS[suffix](content.encode()))
+    rows = read_rows(path)
     assert len(rows) == 20_000
     assert rows[-1] == Row({"de": "Satz 19999 ä", "en": "sentence 19999"}, path, 20_001)
 
@@ -74,31 +68,31 @@ def test_compressed_file_reads_as_the_plain_one(tmp_path, suffix):
 def test_several_compressed_frames_in_a_file_are_all_read(tmp_path):
     for suffix, compress in _COMPRESS.items():
         parts = compress(b"de\ten\nja\tye") + compress(b"s\nnein\tno\n")
-        path = _write(tmp_path / f"a.tsv{suffix}", parts)
-        assert [row.texts["en"] for row in _read(path)] == ["yes", "no"]
+        path = write_file(tmp_path / f"a.tsv{suffix}", parts)
+        assert [row.texts["en"] for row in read_rows(path)] == ["yes", "no"]
 
 
 @pytest.mark.parametrize("suffix", _COMPRESS)
 def test_damaged_compressed_file_is_an_error_that_names_it(tmp_path, suffix):
     content = "de\ten\n" + "".join(f"{i * i}\t{i**3}\n" for i in range(5_000))
     for damaged in (_COMPRESS[suffix](content.encode())[:-9], content):  # cut, or not compressed
-        path = _write(tmp_path / f"a.tsv{suffix}", damaged)
+        path = write_file(tmp_path / f"a.tsv{suffix}", damaged)
         with pytest.raises(ValueError, match=rf"a\.tsv{suffix}: damaged compressed file"):
-            _read(path)
+            read_rows(path)
 
 
 def test_glob_reads_files_in_order_and_skips_those_without_a_pair(tmp_path):
-    second = _write(tmp_path / "b.tsv", "en\tde\nno\tnein\n")
-    first = _write(tmp_path / "a.tsv", "de\ten\nja\tyes\n")
-    _write(tmp_path / "c.tsv", "en\tpt\nno\tnão\n")
-    assert [(row.file, row.texts["de"]) for row in _read(f"tsv:{tmp_path}/*.tsv")] == [
+    second = write_file(tmp_path / "b.tsv", "en\tde\nno\tnein\n")
+    first = write_file(tmp_path / "a.tsv", "de\ten\nja\tyes\n")
+    write_file(tmp_path / "c.tsv", "en\tpt\nno\tnão\n")
+    assert [(row.file, row.texts["de"]) for row in read_rows(f"tsv:{tmp_path}/*.tsv")] == [
         (first, "ja"),
         (second, "nein"),
     ]
 
 
 def test_missing_column_is_an_error_before_reading(tmp_path):
-    path = _write(tmp_path / "a.tsv", "src\ten\nja\tyes\n")
+    path = write_file(tmp_path / "a.tsv", "src\ten\nja\tyes\n")
     with pytest.raises(ValueError) as error:
         read_corpus(path, ("de", "en"))
     assert str(error.value).startswith(f"{path}:1: the header must name at least two of de, en;")
@@ -106,7 +100,7 @@ def test_missing_column_is_an_error_before_reading(tmp_path):
 
 
 def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
-    path = _write(tmp_path / "a.tsv", "Er scherzt über sie\tHe jokes\nja\tyes\n")
+    path = write_file(tmp_path / "a.tsv", "Er scherzt über sie\tHe jokes\nja\tyes\n")
     with pytest.raises(ValueError, match="found 'Er scherzt über sie<TAB>He jokes'; name the"):
         read_corpus(path, ("de", "en"))
 
@@ -132,14 +126,14 @@ def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
     ],
 )
 def test_broken_files_are_errors_with_file_and_line(tmp_path, content, message):
-    path = _write(tmp_path / "a.tsv", content)
+    path = write_file(tmp_path / "a.tsv", content)
     with pytest.raises(ValueError, match=rf"a\.tsv{message}"):
-        _read(path)
+        read_rows(path)
 
 
 def test_a_row_with_another_number_of_cells_is_a_problem(tmp_path):
     content = 'de\ten\nja\nja\tyes\nja\tyes\tdoch\n"Nein"\tsay "no"\nnein\t"no\nnot"\n'
-    rows = _read(_write(tmp_path / "a.tsv", content))
+    rows = read_rows(write_file(tmp_path / "a.tsv", content))
     wrong = {row.line: row.detail for row in rows if row.problem == "wrong_row"}
     assert [*wrong] == [2, 4, 7]
     assert wrong[2] == "a row must have 2 cells (de, en); found 1"
@@ -148,8 +142,8 @@ def test_a_row_with_another_number_of_cells_is_a_problem(tmp_path):
 
 
 def test_broken_utf8_and_nul_lines_are_rows_with_a_problem(tmp_path):
-    path = _write(tmp_path / "a.tsv", b"de\ten\nja\tyes\nf\xfcr\tfor\na\0b\tc\nnein\tno\n")
-    assert _read(path) == [
+    path = write_file(tmp_path / "a.tsv", b"de\ten\nja\tyes\nf\xfcr\tfor\na\0b\tc\nnein\tno\n")
+    assert read_rows(path) == [
         Row({"de": "ja", "en": "yes"}, path, 2),
         Row({}, path, 3, "broken_utf8"),
         Row({}, path, 4, "nul_byte"),
@@ -163,8 +157,8 @@ def test_broken_utf8_and_nul_lines_are_rows_with_a_problem(tmp_path):
 )
 def test_too_long_line_is_a_row_with_a_problem(tmp_path, suffix, length):
     content = b"de\ten\nja\tyes\n" + b"x" * length + b"\nnein\tno\n"
-    path = _write(tmp_path / f"a.tsv{suffix}", _COMPRESS.get(suffix, bytes)(content))
-    assert [(row.line, row.problem) for row in _read(path)] == [
+    path = write_file(tmp_path / f"a.tsv{suffix}", _COMPRESS.get(suffix, bytes)(content))
+    assert [(row.line, row.problem) for row in read_rows(path)] == [
         (2, None),
         (3, "line_too_long"),
         (4, None),
@@ -173,13 +167,13 @@ def test_too_long_line_is_a_row_with_a_problem(tmp_path, suffix, length):
 
 def test_longest_line_allowed_is_read(tmp_path):
     text = "x" * (MAX_LINE_BYTES - len("\tyes"))
-    path = _write(tmp_path / "a.tsv", f"de\ten\n{text}\tyes\n{text}x\tyes\n")
-    assert [row.problem for row in _read(path)] == [None, "line_too_long"]
+    path = write_file(tmp_path / "a.tsv", f"de\ten\n{text}\tyes\n{text}x\tyes\n")
+    assert [row.problem for row in read_rows(path)] == [None, "line_too_long"]
 
 
 def test_too_long_last_line_without_end_is_found(tmp_path):
-    path = _write(tmp_path / "a.tsv", b"de\ten\nja\tyes\n" + b"x" * (2 * MAX_LINE_BYTES))
-    assert _read(path)[-1] == Row({}, path, 3, "line_too_long")
+    path = write_file(tmp_path / "a.tsv", b"de\ten\nja\tyes\n" + b"x" * (2 * MAX_LINE_BYTES))
+    assert read_rows(path)[-1] == Row({}, path, 3, "line_too_long")
 
 
 def test_a_line_without_end_is_refused_at_its_limit(monkeypatch):
@@ -191,11 +185,11 @@ def test_a_line_without_end_is_refused_at_its_limit(monkeypatch):
 
 
 def test_lines_that_end_in_cr_alone_are_refused(tmp_path):
-    path = _write(tmp_path / "a.tsv", b"de\ten\rja\tyes\rnein\tno\r")
+    path = write_file(tmp_path / "a.tsv", b"de\ten\rja\tyes\rnein\tno\r")
     with pytest.raises(ValueError, match=r"a\.tsv: lines end in CR alone; convert it with tr"):
-        _read(path)
-    path = _write(tmp_path / "a.tsv", b"de\ten\nja\rdoch\tyes")
-    assert _read(path) == [Row({"de": "ja\rdoch", "en": "yes"}, path, 2)]
+        read_rows(path)
+    path = write_file(tmp_path / "a.tsv", b"de\ten\nja\rdoch\tyes")
+    assert read_rows(path) == [Row({"de": "ja\rdoch", "en": "yes"}, path, 2)]
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
