@@ -44,7 +44,7 @@ def test_a_mean_over_fewer_cells_says_so_below_the_table():
 @pytest.mark.parametrize("text", ["a | b", "<b>x</b>"])
 def test_text_of_the_data_is_shown_as_text(text):
     table = Table("Title", (Row("ours", ()),), "Rule.", plain=("query",))
-    one = result("none-1", table, {"ours": [measured({Key("query"): text})]})
+    one = result("none-1", table, {"ours": [measured({Key("query"): text})] * 2})  # of two seeds
     assert text.replace("|", "\\|") in page.markdown(one)
     assert "<b>x" not in page.page([one], "t")
 

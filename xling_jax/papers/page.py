@@ -70,10 +70,11 @@ class Result:
         for label, seeds, theirs in self.systems():
             for key in keys:
                 found = [compare(one.cells, theirs, key) for one in seeds]
-                values = [one.ours for one in found if one.ours is not None]
+                values = [one.ours for one in found if isinstance(one.ours, (int, float))]
                 pair = found[0] if found else compare({}, theirs, key)
-                if values and isinstance(values[0], float):
-                    pair = pair._replace(ours=statistics.fmean(values))
+                if values:
+                    mean = statistics.fmean(values) if len(values) > 1 else values[0]
+                    pair = pair._replace(ours=mean)
                 notes = [one.notes[key] for one in seeds if key in one.notes][:1]
                 pair = pair._replace(note=", ".join(filter(None, [*notes, pair.note])))
                 if pair[:2] != (None, None):

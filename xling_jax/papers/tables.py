@@ -191,10 +191,12 @@ def compare(ours: Cells, theirs: Cells, key: Key) -> Pair:
     """A cell or mean of ours beside theirs; a mean is over the cells that both have, if any."""
     if not key.mean:
         return Pair(ours.get(key), theirs.get(key))
-    own, other = cells_of(ours, key), cells_of(theirs, key)
+    own, other, printed = cells_of(ours, key), cells_of(theirs, key), theirs.get(key)
+    if printed is not None and not own:
+        return Pair(None, printed)
     common = own.keys() & other.keys() if own and other else None
     pair = Pair(mean_of(ours, key, common), mean_of(theirs, key, common))
-    printed, notes = theirs.get(key), []
+    notes = []
     if common is not None and len(common) < max(len(own), len(other)):
         notes.append(f"mean of the {len(common)} cells in common")
     if printed is not None and pair.theirs is not None:
@@ -202,6 +204,4 @@ def compare(ours: Cells, theirs: Cells, key: Key) -> Pair:
             notes.append(f"the paper prints {printed:g}")
         elif not notes:  # the same mean, of cells that are not rounded
             pair = pair._replace(theirs=printed)
-    if printed is not None and not own:
-        return Pair(None, printed)
     return pair._replace(note=", ".join(notes))

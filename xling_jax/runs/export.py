@@ -139,10 +139,9 @@ def _of_beginning(model: str, dim: int, prompt: str) -> tuple[dict[str, Any], di
     prompts, dim_kept = recorded.get("prompts") or {}, recorded.get("truncate_dim")
     if prompt and prompt not in prompts.values():
         prompts = {**prompts, "training": prompt}
-    of_prompt = (name for name, text in prompts.items() if text == prompt)
     default = recorded.get("default_prompt")
     if prompts.get(default, "") != prompt:
-        default = next(of_prompt, None)
+        default = next((name for name, text in prompts.items() if text == prompt), None)
     use = {
         "prompts": prompts,
         "default_prompt": default,
