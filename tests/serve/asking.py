@@ -17,13 +17,15 @@ async def ask(app, path, body=None, *, method=None, headers=(), goes_away=False)
     """
     path, _, query = path.partition("?")
     scope = {
-        **{"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""},
-        **{"method": method or ("GET" if body is None else "POST"), "path": path},
-        **{
-            "raw_path": path.encode(),
-            "query_string": query.encode("latin-1"),
-            "server": ("test", 80),
-        },
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "root_path": "",
+        "method": method or ("GET" if body is None else "POST"),
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode("latin-1"),
+        "server": ("test", 80),
         "headers": [(k.encode(), v.encode()) for k, v in headers],
     }
     content = (

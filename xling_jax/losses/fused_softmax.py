@@ -208,9 +208,9 @@ def fused_loss(
         return _fused_loss(chunk_loss, max_logits, dtype, hidden, table, bias, targets)
     if len(hidden) % devices:
         raise ValueError(f"the {devices} devices cannot share {len(hidden)} rows evenly")
-    copies = lambda array: jnp.broadcast_to(array, (devices, *array.shape))
-    table = copies(table) if table.ndim == 2 else table
-    bias = None if bias is None else copies(bias)
+    repeat = lambda array: jnp.broadcast_to(array, (devices, *array.shape))
+    table = repeat(table) if table.ndim == 2 else table
+    bias = None if bias is None else repeat(bias)
 
     def of_device(hidden, copies, targets):
         table, bias = jax.tree.map(lambda copy: copy[0], copies)
