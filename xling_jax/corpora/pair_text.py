@@ -318,10 +318,7 @@ class RowCounter:
             languages = sorted(set().union(*(file["languages"] for file in files)))
             found = f"texts in {', '.join(languages)}" if languages else "only blank rows"
             broken = "".join(f", {count} {problem}" for problem, count in problems.items())
-            if set(problems) & {BROKEN_UTF8}:
-                broken += (
-                    "; convert the files with iconv -f ISO-8859-1 -t UTF-8 if they are Latin-1"
-                )
+            broken += f"; {_LATIN1}" if BROKEN_UTF8 in problems else ""
             return (
                 f"{self._where}: none of {num_rows} rows has both languages of a pair in "
                 f"data.pairs; found {found}{broken}"

@@ -18,8 +18,6 @@ _TAGS = ("sentence-similarity", "feature-extraction")
 _CROSS_LINGUAL_TAGS = ("cross-lingual", "bitext-mining")
 # Margins in the card; `config.json` has all.
 _SCORES = {"ratio": "margin", "absolute": "cosine"}
-
-
 # Keys of a card's header, and of the record of a model that came from elsewhere.
 LICENSE = ("license", "license_name", "license_link")
 
@@ -68,14 +66,13 @@ def encoder_name(config: Mapping[str, Any]) -> str:
     return f"{config['family']} sentence encoder{languages}"
 
 
-def is_cross_lingual(config: Mapping[str, Any]) -> bool:
-    """Returns whether a model is known to be of several languages."""
+def _is_cross_lingual(config: Mapping[str, Any]) -> bool:
     return len(config["languages"]) > 1
 
 
 def promise(config: Mapping[str, Any], dim: int) -> str:
     """What an encoder does, in a sentence."""
-    if is_cross_lingual(config):
+    if _is_cross_lingual(config):
         return (
             f"Turns a sentence in any of its languages into a vector of {dim} floats; "
             "translations get close vectors."
@@ -132,14 +129,11 @@ def card_header(
     others are for whoever publishes the model to say. `results` are `eval_name/metric` to number;
     those of a name without a metric are left out.
     """
+    cross_lingual = _CROSS_LINGUAL_TAGS if _is_cross_lingual(config) else ()
     header: dict[str, Any] = {
         "library_name": library,
         "pipeline_tag": "sentence-similarity",
-        "tags": [
-            *_TAGS,
-            *(_CROSS_LINGUAL_TAGS if is_cross_lingual(config) else ()),
-            *(config["family"], *tags),
-        ],
+        "tags": [*_TAGS, *cross_lingual, config["family"], *tags],
     }
     training = config.get("training") or {}
     header |= {key: training[key] for key in LICENSE if key in training}

@@ -87,10 +87,6 @@ class HuggingFaceText:
     max_characters: int | None = None
 
 
-# Recorded only where they are set, so that directories without them keep their fingerprints.
-_RARE = {"truncation_side": "right", "truncates": False, "max_characters": None}
-
-
 class HuggingFaceVocab(Vocabulary):
     """A published tokenizer: `tokenizer.json`, or `vocab.json` with `merges.txt`.
 
@@ -101,6 +97,7 @@ class HuggingFaceVocab(Vocabulary):
 
     FILES = (TOKENIZER_FILE, VOCABULARY_FILE, MERGES_FILE)
     TEXT = HuggingFaceText
+    RARE = {"truncation_side": "right", "truncates": False, "max_characters": None}
 
     def __init__(self, files: Mapping[str, bytes], text: HuggingFaceText):
         self.files = dict(sorted(files.items()))
@@ -136,12 +133,6 @@ class HuggingFaceVocab(Vocabulary):
                     f"{name} must be an id of the vocabulary, below {limit}; found {number}"
                 )
         self.size = max(size, text.pad_id + 1)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """See `Vocabulary.options`."""
-        options = super().options
-        return {k: v for k, v in options.items() if k not in _RARE or v != _RARE[k]}
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         """See `Vocabulary.split`; the tokenizers choose their own threads."""

@@ -132,6 +132,7 @@ class LaserVocab(Vocabulary):
 
     FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE, CODES_FILE, VOCABULARY_FILE)
     TEXT = LaserText
+    RARE = {"raw": False}
     bos_id, pad_id, eos_id, unk_id = SPECIAL_IDS.values()
 
     def __init__(self, files: Mapping[str, bytes], text: LaserText):
@@ -150,11 +151,6 @@ class LaserVocab(Vocabulary):
             self._processor = load_sentencepiece(files[SENTENCEPIECE_FILE], SENTENCEPIECE_FILE)
         else:
             self._bpe = FastBPE(decode_file(files, CODES_FILE), decode_file(files, VOCABULARY_FILE))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """See `Vocabulary.options`; `raw` only where it is set, so that others keep theirs."""
-        return {k: v for k, v in super().options.items() if k != "raw" or v}
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         """See `Vocabulary.split`."""

@@ -42,6 +42,8 @@ class Vocabulary(abc.ABC):
     Attributes:
         FILES: names of the files that it may consist of.
         TEXT: dataclass of its options, what is done with text before it is split.
+        RARE: options that are recorded only where they have another value than this, so that
+            directories from before them keep their fingerprints.
         files: content of its files by name; equal files and options give equal ids.
         size: number of ids, special tokens included.
         lowercase: whether text is lower-cased; None if the tokenizer decides.
@@ -50,6 +52,7 @@ class Vocabulary(abc.ABC):
 
     FILES: ClassVar[tuple[str, ...]]
     TEXT: ClassVar[type]
+    RARE: ClassVar[Mapping[str, Any]] = {}
     text: Any
     files: dict[str, bytes]
     size: int
@@ -69,7 +72,8 @@ class Vocabulary(abc.ABC):
     @property
     def options(self) -> dict[str, Any]:
         """The preprocessing as JSON values, recorded in config.json."""
-        return dataclasses.asdict(self.text)
+        options = dataclasses.asdict(self.text)
+        return {k: v for k, v in options.items() if k not in self.RARE or v != self.RARE[k]}
 
     @abc.abstractmethod
     def split(self, texts: Sequence[str], num_threads: int) -> Sequence[Sequence[int]]:
