@@ -253,6 +253,8 @@ def _make_room(config: dict[str, Any], overrides: Sequence[str]) -> list[str]:
         word.removeprefix("--config.").partition("=")[0]: _literal(word.partition("=")[2])
         for word in overrides
     }
+    for section in ("optimizer", "schedule"):
+        _rename(config.get(section, {}), values.get(f"{section}.name"), section)
     lengths = {split_unit(key)[0] for key, value in values.items() if value != 0}
     left = []
     for word, (key, value) in zip(overrides, values.items()):
@@ -279,6 +281,22 @@ def _make_room(config: dict[str, Any], overrides: Sequence[str]) -> list[str]:
                 part[last] = value
         left.append(word)
     return left
+
+
+def _rename(part: dict[str, Any], name: Any, section: str) -> None:
+    """Drops the arguments that another optimizer or schedule, if one is named, does not have."""
+    from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
+    from xling_jax.train.options import in_steps
+
+    if name in (None, part.get("name")):
+        return
+    with contextlib.suppress(ValueError):  # an unknown name is refused where it is used
+        known = options.defaults(
+            {"optimizer": find_optimizer, "schedule": find_schedule}[section](name)
+        )
+        known = {"name", *known, *options.defaults(make_optimizer)}
+        for key in [key for key in part if in_steps(key) not in known]:
+            del part[key]
 
 
 def _literal(text: str) -> Any:

@@ -355,5 +355,7 @@ def test_the_nearest_texts_are_found(sentences):
     assert [row[0].position for row in several] == [1, 2] and len(several[0]) == 3
     with pytest.raises(ValueError, match="texts must hold at least one text; got none"):
         xling_jax.search("a", [])
+    with pytest.raises(ValueError, match="model"):
+        xling_jax.search("a", ["b"], None)
     scores, rows = xling_jax.top_k(np.eye(3), np.eye(3)[::-1], 1)
     assert rows.ravel().tolist() == [2, 1, 0] and scores.min() == 1

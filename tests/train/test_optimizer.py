@@ -157,3 +157,14 @@ def test_optimizers_of_optax_contrib_have_their_names_and_arguments():
     expected = optax.contrib.muon(0.1, beta=0.9)
     updated, _ = expected.update(params, expected.init(params), params)
     np.testing.assert_allclose(updates["w"], updated["w"], atol=1e-5)  # it ignores the scale
+
+
+def test_another_optimizer_or_schedule_has_what_it_takes_of_the_config():
+    before = load("t_laser:smoke").optimizer
+    given = ["--config.optimizer.name=muon", "--config.optimizer.beta=0.9"]
+    given += ["--config.schedule.name=constant_schedule", "--config.schedule.value=0.01"]
+    experiment = load("t_laser:smoke", given)
+    kept = {name: before[name] for name in ("clip_global_norm", "weight_decay", "eps")}
+    assert "b1" in before
+    assert dict(experiment.optimizer) == {"name": "muon", "beta": 0.9, "l2_penalty": 0.0, **kept}
+    assert dict(experiment.schedule) == {"name": "constant_schedule", "value": 0.01}

@@ -23,7 +23,7 @@ def test_the_updates_between_two_steps_are_traced(tmp_path):
     assert {"update 2", "update 3"} <= named and not {"update 1", "update 4"} & named
 
 
-@pytest.mark.parametrize("steps", [(100,), (0, 5), (7, 5)])
+@pytest.mark.parametrize("steps", [(100,), (0, 5), (7, 5), (7, 10)])
 def test_steps_that_are_not_first_and_last_are_refused(steps):
     with pytest.raises(ValueError, match="train.profile_steps=.* first and the last update"):
         TrainOptions(total_steps=9, profile_steps=steps)

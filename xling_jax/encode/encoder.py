@@ -749,6 +749,9 @@ def _restored(
 
 def _either(name: str, value: bool | None, peer: str, peer_value: bool | None) -> bool:
     """The value of an argument with two names, False without one; ValueError if both differ."""
+    for given_name, given in ((name, value), (peer, peer_value)):
+        if isinstance(given, str):
+            raise ValueError(f"{given_name} must be True or False; got {given!r}")
     if value is not None and peer_value is not None and bool(value) != bool(peer_value):
         raise ValueError(
             f"{name}={value!r} and {peer}={peer_value!r} are the same argument; give one of them"

@@ -48,7 +48,7 @@ def search(
         ValueError: if there are no texts, an item is not a string, k is below 1, or there is no
             such encoder.
     """
-    if isinstance(encoder, (str, os.PathLike)):
+    if not hasattr(encoder, "encode_query"):
         import xling_jax
 
         encoder = xling_jax.load(encoder)

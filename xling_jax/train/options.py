@@ -137,11 +137,11 @@ class TrainOptions:
             raise ValueError(
                 "train.export='best' needs a checkpoint that is kept: set train.keep_best=1"
             )
-        traced = self.profile_steps
-        if traced and not (len(traced) == 2 and 0 < traced[0] <= traced[1]):
+        traced, total = self.profile_steps, self.total_steps
+        if traced and not (len(traced) == 2 and 0 < traced[0] <= traced[1] <= (total or traced[1])):
             raise ValueError(
                 f"train.profile_steps={traced!r} must be the first and the last update to trace, "
-                "such as (100, 105)"
+                f"such as (100, 105){f', up to {total}' if total else ''}"
             )
         self._check_kept()
         self._check_stopping()

@@ -22,10 +22,11 @@ class Profile:
     def __init__(self, steps: Sequence[int], workdir: str | os.PathLike):
         self._first, self._last = steps or (0, 0)
         self._directory = Path(workdir) / "profile"
-        self._is_tracing = False
+        self._is_tracing, self._latest = False, 0
 
     def begin(self, step: int) -> None:
         """Starts the trace if `step`, about to be submitted to the device, is its first update."""
+        self._latest = step
         if step == self._first:
             first = jax.process_index() == 0
             jax.profiler.start_trace(str(self._directory), create_perfetto_trace=first)
@@ -42,5 +43,5 @@ class Profile:
         if self._is_tracing:
             self._is_tracing = False
             jax.profiler.stop_trace()
-            updates = counted(self._last - self._first + 1, "update")
+            updates = counted(self._latest - self._first + 1, "update")
             _logger.info("trace of %s from %d: %s", updates, self._first, self._directory)
