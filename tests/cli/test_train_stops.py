@@ -188,3 +188,18 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(start, corpus, 
 
 def files(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
+
+
+def test_a_flipped_bit_in_a_shard_is_made_good_before_it_is_learned(start, tmp_path):
+    process, said = start(2)
+    assert ended(process) == 0, said()
+    encoder = tmp_path / "w" / "encoder" / "encoder.safetensors"
+    expected = encoder.read_bytes()
+    (shard,) = (tmp_path / "w" / "data" / "de-en").glob("*/de.tokens.npy")
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    shutil.rmtree(tmp_path / "w" / "checkpoints")
+    process, said = start(2)
+    assert ended(process) == 0, said()
+    assert "made again, as it is damaged" in said() and shard.read_bytes() == content
+    assert encoder.read_bytes() == expected

@@ -54,9 +54,8 @@ class RowVectors:
     def __init__(self, directory: Path, pair: str, language: str, rows: int, width: int):
         path, self._width = directory / TEACHER / pair / f"{language}.npy", width
         what = "missing or damaged vectors of the teacher"
-        way_out = f"remove {path.parent} and run the same command again to compute them"
         expected = recorded_hashes(path.with_name("vectors.json")).get(path.name)
-        with prepared_array(path, what, way_out, expected) as self._vectors:
+        with prepared_array(path, what, path.parent, expected) as self._vectors:
             shape, dtype = self._vectors.shape, self._vectors.dtype
             if dtype != np.float16 or shape[0] != rows or shape[1] > width:
                 raise ValueError(f"found {dtype} {list(shape)}, expected [{rows}, {width}]")

@@ -66,27 +66,39 @@ def recorded_hashes(record: Path) -> dict[str, str]:
     return hashes if isinstance(hashes, dict) else {}
 
 
+class DamagedData(ValueError):
+    """Prepared data that are not what was written.
+
+    Attributes:
+        directory: remove it and prepare again to make them anew.
+    """
+
+    def __init__(self, path: Path, problem: str, directory: Path):
+        super().__init__(f"{path}: {problem}; remove {directory} and run the same command again")
+        self.directory = directory
+
+
 @contextlib.contextmanager
 def prepared_array(
-    path: Path, what: str, way_out: str, expected_hash: str | None = None
+    path: Path, what: str, directory: Path, expected_hash: str | None = None
 ) -> Iterator[np.ndarray]:
     """Maps a prepared array; checks of it stand in the block.
 
     Args:
         path: of the file.
         what: begins the message of an error.
-        way_out: ends it.
+        directory: what to remove if it is damaged.
         expected_hash: from `file_hashes`; None for what earlier versions prepared.
 
     Raises:
-        ValueError: naming the file and the way out, for an error of NumPy or in the block.
+        DamagedData: for an error of NumPy or in the block.
     """
     try:
         if expected_hash is not None and hash_file(path) != expected_hash:
             raise ValueError("its content is not what was written")
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python, which fails in many ways
-        raise ValueError(f"{path}: {what}: {one_line(error, 200)}; {way_out}") from error
+        raise DamagedData(path, f"{what}: {one_line(error, 200)}", directory) from error
 
 
 class PairTokens:
@@ -101,12 +113,11 @@ class PairTokens:
         lengths: language -> [rows] int32, number of tokens of each row without special tokens.
 
     Raises:
-        ValueError: if there are no shards, or a shard is damaged.
+        ValueError: if there are no shards; `DamagedData` if one is damaged.
     """
 
     def __init__(self, directory: str | os.PathLike, vocab_size: int | None = None):
         self.directory, self._vocab_size = Path(directory), vocab_size
-        self._way_out = f"remove {self.directory} and run the same command again to rebuild it"
         self.languages = tuple(self.directory.name.split("-"))
         if len(self.languages) != 2:
             raise ValueError(f"{directory}: must be the directory of a pair of languages")
@@ -140,13 +151,13 @@ class PairTokens:
     def _load(self, path: Path) -> np.ndarray:
         kinds = ("i8",) if path.name.endswith(".offsets.npy") else ("u2", "i4")
         expected = self._hashes[path.parent].get(path.name)
-        with prepared_array(path, _DAMAGED, self._way_out, expected) as array:
+        with prepared_array(path, _DAMAGED, self.directory, expected) as array:
             if array.ndim != 1 or array.dtype.str[1:] not in kinds:
                 raise ValueError(f"found {array.dtype} {list(array.shape)}")
         return array
 
-    def _damaged(self, path: Path, problem: str) -> ValueError:
-        return ValueError(f"{path}: {_DAMAGED}: {problem}; {self._way_out}")
+    def _damaged(self, path: Path, problem: str) -> DamagedData:
+        return DamagedData(path, f"{_DAMAGED}: {problem}", self.directory)
 
     def __len__(self) -> int:
         return int(self._starts[-1])

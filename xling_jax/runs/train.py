@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
 import signal
 import threading
 import time
@@ -135,6 +136,7 @@ def _train(
     with dying_of_sigterm():
         prepared = prepare_workdir(experiment, run)
 
+    from xling_jax.corpora.shards import DamagedData
     from xling_jax.train.loop import Corpus, train
     from xling_jax.train.training import VocabFacts
 
@@ -156,7 +158,7 @@ def _train(
 
     noting = noting_signals(pass_on=several, has_begun=updated.is_set)
     with noting as signal_received, Progress("train") as progress:
-        result = train(
+        begin = lambda: train(
             experiment,
             str(run.path),
             Corpus(str(prepared.directory), prepared.fingerprint, VocabFacts.of(vocab)),
@@ -170,6 +172,15 @@ def _train(
             publish=run.publish,
             callbacks=callbacks,
         )
+        try:
+            result = begin()
+        except DamagedData as error:
+            if several or updated.is_set():  # others read them too, or have learned from them
+                raise
+            _logger.warning("%s: made again, as it is damaged (%s)", error.directory, error)
+            shutil.rmtree(error.directory)
+            prepare_workdir(experiment, run)
+            result = begin()
     if not result.finished:
         _logger.info(
             "stopped at step %d of %d, checkpoint saved; run the same command to resume",
