@@ -396,6 +396,10 @@ def test_pairs_are_written_in_the_format_of_the_suffix(files, encoded, fails):
     assert (files / "o.de-en.en").read_text() == "en sun\n"
     line = fails(mine(files, *ready(files), model=None, output="o.de-en"), 2)
     assert line.endswith("o.de-en.de: exists; choose another --output or add --overwrite")
+    line = fails(mine(files, *options, model=None, output="o.fr-en"), 2)
+    assert line.endswith("o.fr-en: the texts are en and de")
+    line = fails(mine(files, *options, model=None, output="o.csv"), 2)
+    assert "o.csv: .csv is not written; use .tsv, .jsonl" in line
     (files / "b.de").rename(files / "b.txt")
     line = fails(mine(files, *options, model=None, target="b.txt", output="o.tmx"), 2)
     assert "o.tmx: TMX needs the languages, such as --languages de,en" in line

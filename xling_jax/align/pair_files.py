@@ -30,6 +30,8 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPACES = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
 _BATCH_ROWS = 10_000
 
+_NOT_WRITTEN = (".csv", ".json", ".xls", ".xlsx", ".xml", ".xliff")
+
 Languages = tuple[str | None, str | None]
 
 
@@ -85,11 +87,19 @@ def check_format(path: str, languages: Languages, kind: str | None = None) -> No
         OptionError: if a format needs languages or a file.
         ImportError: if Parquet needs a package.
     """
+    suffix = Path(path).suffix
+    if kind is None and suffix.lower() in _NOT_WRITTEN:
+        raise OptionError(
+            f"--output {path}: {suffix} is not written; use .tsv, .jsonl, .parquet, .tmx or a pair "
+            "of languages, such as corpus.de-en"
+        )
     kind = kind or pair_format(path)
     if kind == "tmx" and None in languages:
         raise OptionError(f"--output {path}: TMX needs the languages, such as --languages de,en")
     if kind == "moses" and len(_moses_languages(path)) != 2:
         raise OptionError(f"--output {path}: must end in a pair of languages, such as corpus.de-en")
+    if kind == "moses" and all(languages) and {*_moses_languages(path)} != {*languages}:
+        raise OptionError(f"--output {path}: the texts are {' and '.join(languages)}")
     if kind == "parquet":
         import_extra("pyarrow", "data", path)
         if path == "-":
