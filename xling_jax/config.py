@@ -8,6 +8,7 @@ experiment uses and nothing else; every default stands in the code that takes it
 import ast
 import contextlib
 import functools
+import logging
 import operator
 import runpy
 import traceback
@@ -27,6 +28,8 @@ from xling_jax.registry import check_choice, did_you_mean
 
 if TYPE_CHECKING:
     from xling_jax.train.experiment import Experiment
+
+_logger = logging.getLogger(__name__)
 
 _NOUNS = {int: "a whole number", float: "a number", bool: "True or False"}
 
@@ -296,7 +299,8 @@ def _rename(part: dict[str, Any], name: Any, section: str) -> None:
         )
         known = {"name", *known, *options.defaults(make_optimizer)}
         for key in [key for key in part if in_steps(key) not in known]:
-            del part[key]
+            value = part.pop(key)
+            _logger.info("%s.name=%s leaves out %s=%r of the config", section, name, key, value)
 
 
 def _literal(text: str) -> Any:

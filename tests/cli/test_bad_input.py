@@ -108,10 +108,7 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
         ("--config.data.pairs=('de-xx',)", "unknown language 'xx'; known: de, en"),
         ("--config.data.pairs=('en-en',)", r"data.pairs=\('en-en',\) name one language only"),
         ("--config.encoder.heads=3", "heads=3"),
-        (
-            "--config.optimizer.name=adam",
-            "optimizer.weight_decay is not an option of adam; it takes",
-        ),
+        ("--config.optimizer.bta=1", "optimizer.bta is not an option of adamw; it takes"),
         ("--config.mesh.fsdp=3", "mesh.fsdp=3"),
         ("--config.evaluation.retrieval=('none.tsv',)", "none.tsv: no such file"),
     ],
