@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 
 from xling_jax.train.mesh import AXES, make_mesh
 from xling_jax.train.optimizer import Frozen, frozen, make_optimizer
@@ -144,7 +144,8 @@ def test_with_fsdp_nothing_reads_replicated_gradients():
         "targets": jnp.zeros((16, 128)),
         "weights": jnp.zeros((16, 1)),
     }
-    steps = make_steps(loss_fn, optimizer, AbstractMesh((1, 8), AXES), shapes, seed=0)
+    mesh = AbstractMesh((1, 8), AXES, axis_types=(AxisType.Auto,) * 2)
+    steps = make_steps(loss_fn, optimizer, mesh, shapes, seed=0)
     program = steps.train.trace(shapes, batch, 0).jaxpr
 
     is_constraint = lambda equation: equation.primitive.name == "sharding_constraint"

@@ -191,7 +191,7 @@ class PairTokens:
             begin = np.asarray(offsets[local])
             length = np.minimum(np.asarray(offsets[local + 1]) - begin, width)
             index = np.minimum(begin[:, None] + column, len(tokens) - 1)
-            out[where] = np.where(column < length[:, None], tokens[index], fill)
+            out[where] = np.where(column < length[:, None], tokens[index].astype(np.int32), fill)
         if self._vocab_size and out.size and not 0 <= out.min() <= out.max() < self._vocab_size:
             raise self._damaged(
                 self.directory,
