@@ -263,20 +263,13 @@ def test_the_worst_errors_by_hand():
     # q0; of a1 q2 and q0 are nearer than q1, of a2 q2 is nearest.
     assert found.num_errors == 3
     assert [(e.direction, e.query, e.right.text, e.right.rank) for e in found.errors] == [
-        ("y → x", "a1", "q1", 3),
         ("x → y", "q2", "a2", 3),
+        ("y → x", "a1", "q1", 3),
     ]
-    assert [(e.num_wrong, e.num_directions) for e in found.errors] == [(2, 2), (1, 2)]
-    shown = found.errors[1].retrieved
+    assert [e.num_wrong for e in found.errors] == [1, 2]  # each row once
+    shown = found.errors[0].retrieved
     assert [candidate.text for candidate in shown] == ["a0", "a1", "a2"]
     assert shown[0].cosine == pytest.approx(1 / np.hypot(1, 0.1), abs=1e-6)
-
-
-def test_each_row_is_an_error_once_in_its_worst_direction():
-    ranks = np.array([[5, 1, 9, 2], [3, 1, 9, 4], [0, 1, 2, 8]])
-    # Row 2 has two worst directions and belongs to the first.
-    assert report_vectors._worst_rows(ranks, 3) == [(2, 0), (3, 2), (0, 0)]
-    assert report_vectors._worst_rows(ranks, 1) == [(2, 0), (3, 2)]
 
 
 def test_a_copy_of_the_translation_is_no_error():
@@ -392,14 +385,9 @@ def test_every_table_says_where_its_numbers_come_from(workdir):
         assert fact in found
     results = classification_results() | {"settings": {"seeds": [0, 1, 2]}}
     assert ("Seed", "0, 1, 2") in facts(page_of(Run("a", None, results=[results])))
-    results["matrices"]["news"]["seeds"] = [0]
-    assert ("Seed", "0") in facts(page_of(Run("a", None, results=[results])))
     # What a run logged is no origin of a task that was measured.
-    heads = {
-        task: [origin.head for origin in origins([run], task)]
-        for task in ("classification", "retrieval")
-    }
-    assert heads == {"classification": ["first"], "retrieval": ["first: training"]}
+    assert [origin.head for origin in origins([run], "classification")] == ["first"]
+    assert [origin.head for origin in origins([run], "retrieval")] == ["first: training"]
     # Results of earlier versions have no command.
     assert ("Command", "not recorded") in found
 
@@ -460,13 +448,6 @@ def test_checkpoints_of_a_run_that_is_not_given_are_one_run(tmp_path):
     assert run.name == "a" and len(run.results) == 2
 
 
-def test_the_best_of_a_column_of_errors_is_the_smallest_and_one_alone_is_no_best():
-    scores = {"a": {"P@1": 80, "error": 5}, "b": {"P@1": 90, "error": 9}, "c": {"all": 3}}
-    rows = [tables.Row(name, "toy", values, "") for name, values in scores.items()]
-    best = [row.best for row in tables._with_best(rows, {"error"})]
-    assert best == [{"error"}, {"P@1"}, set()]
-
-
 def test_scores_while_training_stand_in_until_there_are_results(workdir):
     run = report_data.load_runs([workdir], [])[0]
     # As fast as its median, as long as its last step.
@@ -476,37 +457,25 @@ def test_scores_while_training_stand_in_until_there_are_results(workdir):
     assert "while training" not in page_of(run)
 
 
-@pytest.mark.parametrize(
-    ("metrics", "task"),
-    [
-        (["p_at_1", "error"], "retrieval"),
+def test_metrics_logged_while_training_tell_their_task():
+    for metrics, task in (
         (["same", "cross", "accuracy_en_de"], "classification"),
-        (["f1", "precision", "recall"], "mining"),
         (["recall"], "alignment"),
-        (["accuracy"], "probing"),
-        (["pearson"], "probing"),
         (["loss"], None),
-    ],
-)
-def test_metrics_logged_while_training_tell_their_task(metrics, task):
-    curves = {f"data/{metric}": ([5], [0.5]) for metric in metrics}
-    titles = [table["title"] for table in tables.comparison([Run("a", None, curves=curves)])]
-    assert titles == ([TASKS[task].title] if task else [])
+    ):
+        curves = {f"data/{metric}": ([5], [0.5]) for metric in metrics}
+        titles = [table["title"] for table in tables.comparison([Run("a", None, curves=curves)])]
+        assert titles == ([TASKS[task].title] if task else [])
 
 
-def test_a_heatmap_writes_percentages_and_its_ink_has_contrast():
+def test_a_heatmap_writes_percentages_in_colors_of_how_good_they_are():
     matrix = {"p_at_1": {"en": {"de": 0.999}, "de": {"en": 0.6123}}, "error": {"en": {"de": 0.001}}}
     page = page_of(Run("a", None, results=[retrieval_results() | {"matrices": {"toy": matrix}}]))
     rows = cells(page)
     assert ["en", "", "99.9", "99.9"] in rows and ["de", "61.2", "", "61.2"] in rows
-    pairs = re.findall(r"background:(#\w{6});color:(#\w{3})", page)
-    assert len(pairs) == 3
-    for ground, ink in pairs:
-        light = sorted(map(matrices.luminance, (ground, ink)))
-        assert (light[1] + 0.05) / (light[0] + 0.05) >= 4.5
+    first, second, error = re.findall(r"background:(#\w{6});color:(#\w{3})", page)
     # A small error is as good as a large P@1, and has the same color.
-    light = [matrices.luminance(ground) for ground, _ in pairs]
-    assert light[1] < light[2] == light[0]
+    assert first == error != second and (first[1], second[1]) == ("#000", "#fff")
     ramps = re.findall(r'class="ramp"><span>(\d+)</span>.*?<span>(\d+) %</span>(.*?)</p>', page)
     assert [ramp[:2] for ramp in ramps] == [("60", "100"), ("40", "0")]
     assert "lower is better" in ramps[1][2] and not ramps[0][2]
@@ -564,7 +533,7 @@ def test_results_of_every_other_task_are_listed():
 def test_many_pairs_are_listed_the_worst_first():
     layer = {"deu": {"eng": 0.9}, "xho": {"eng": 0.1}, "eng": {"deu": 0.8, "xho": 0.3}}
     backward = {"eng": {"deu": 0.2}}
-    figure = matrices.pair_list("t", {"P@1": layer, "P@5": backward}, lower_is_better=[])
+    figure = matrices.pair_list({"P@1": layer, "P@5": backward}, [])
     assert figure["pairs"] == [
         ("xho – eng", ["10.0", "30.0", "", ""]),
         ("deu – eng", ["90.0", "80.0", "", "20.0"]),
@@ -604,16 +573,3 @@ def test_labels_of_ticks_differ():
         chart = charts.line_chart("x", [(0, "a", [0, 1], [float(low), float(high)])])
         labels = [label for _, label in chart["ticks_y"]]
         assert len(set(labels)) == len(labels) > 2
-
-
-def test_every_published_row_names_its_source():
-    rows = [row for task in tables.published_rows().values() for row in task]
-    assert all(row.source and row.scores and row.data for row in rows)
-    assert all(0 < score < 100 for row in rows for score in row.scores.values())
-    best = next(row for row in rows if row.name == "cT-LASER")
-    # Table 5 of Li and Mak: 5 languages, 20 directions.
-    table = [[89.4, 86.8, 70.7, 71.4, 68.7], [79.0, 93.0, 78.4, 76.6, 70.0]]
-    table += [[78.2, 86.9, 88.5, 71.7, 64.9], [74.5, 82.7, 74.3, 91.6, 71.9]]
-    table = np.array([*table, [76.0, 79.7, 68.8, 73.3, 83.5]])
-    assert best.scores["all"] == pytest.approx(table.mean(), abs=0.05)
-    assert best.scores["same"] == pytest.approx(table.trace() / 5, abs=0.05)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.ticker import LogLocator, MaxNLocator
 
@@ -50,8 +50,6 @@ _MEASURED = {
 }
 _CURVES = {"same": "accuracy within a language", "cross": "accuracy across languages"}
 
-LOWER = "lower is better"
-
 
 def curves(runs: Sequence[Run]) -> dict[str, Any]:
     """The charts by group, primary metrics first; and the colors of the runs."""
@@ -78,16 +76,8 @@ def _curve_order(name: str) -> tuple[int, str]:
     return (order.index(last) if last in order else len(order), name)
 
 
-class CurveTitle(NamedTuple):
-    """The group of a curve on the page, its title, and whether it is shown in percent."""
-
-    group: str
-    title: str
-    is_share: bool
-
-
-def curve_title(name: str, all_shares: bool) -> CurveTitle:
-    """The title of a logged metric, such as `train/mfu` or `europarl_dev/p_at_1`.
+def curve_title(name: str, all_shares: bool) -> tuple[str, str, bool]:
+    """Group on the page, title, and whether it is in percent, of a metric such as `train/mfu`.
 
     `all_shares` says whether all its values are in [0, 1].
     """
@@ -97,14 +87,14 @@ def curve_title(name: str, all_shares: bool) -> CurveTitle:
         words = _TRAINING.get(metric, metric.replace("_", " "))
         parts = ["held-out pairs" if data.startswith("validation") else "", pair, words]
         title = ": ".join(filter(None, parts))
+        title = title[:1].upper() + title[1:]
         is_share = all_shares and metric in _TRAINING_SHARES
         group = "Speed" if metric.endswith(_SPEED) else "Losses"
     else:
         title = f"{data} {_CURVES.get(metric, metric_title(metric))}".strip()
         is_share, group = all_shares, "Development sets"
-    title = title[:1].upper() + title[1:] if group != "Development sets" else title
-    unit = ", %" if is_share else ""
-    return CurveTitle(group, title + unit + (f" ({LOWER})" if is_error(metric) else ""), is_share)
+    title += ", %" if is_share else ""
+    return group, title + (" (lower is better)" if is_error(metric) else ""), is_share
 
 
 def metric_title(metric: str) -> str:
@@ -155,19 +145,19 @@ def line_chart(
         "top": _TOP,
         "bottom": _BOTTOM,
         "ticks_x": [(place_x(tick), short(tick)) for tick in ticks_x if x_low <= tick <= x_high],
-        "ticks_y": list(zip(map(place_y, ticks_y), _labels(ticks_y, log))),
+        "ticks_y": [(place_y(tick), short(tick, 6)) for tick in ticks_y],
         "lines": drawn,
         "data": {"x": [x_low, x_high, _LEFT, _RIGHT], "lines": lines},
         "last": "; ".join(f"{name}: {short(values[-1])}" for _, name, _, values in lines),
     }
 
 
-def short(value: float) -> str:
+def short(value: float, digits: int = 3) -> str:
     """A number in few characters: 1.2k, 0.035, 3.1e-07."""
     for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:.3g}{suffix}"
-    return f"{value:.3g}"
+            return f"{value / limit:.{digits}g}{suffix}"
+    return f"{value:.{digits}g}"
 
 
 def _thin(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -186,12 +176,3 @@ def _ticks(low: float, high: float, log: bool) -> tuple[list[float], float, floa
         low, high = low - abs(low or 1) / 2, high + abs(high or 1) / 2
     ticks = MaxNLocator(4, steps=_STEPS).tick_values(low, high).tolist()
     return ticks, min(ticks[0], low), max(ticks[-1], high)
-
-
-def _labels(ticks: Sequence[float], log: bool) -> list[str]:
-    """With as many decimals as the ticks need to differ."""
-    texts = [f"{tick:.6g}" for tick in ticks]
-    if log or max(map(abs, ticks)) >= 1000 or any("e" in text for text in texts):
-        return [short(tick) for tick in ticks]
-    decimals = max(len(text.partition(".")[2]) for text in texts)
-    return [f"{tick:.{decimals}f}" for tick in ticks]

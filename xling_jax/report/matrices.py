@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report.charts import metric_title
@@ -18,6 +17,8 @@ from xling_jax.report.runs import Run, result_origin
 # A matrix with fewer of its cells measured, or more rows, reads better as a list of pairs.
 _MIN_FILLED = 0.5
 _MAX_ROWS = 30
+# Below this place of cividis white has more contrast than black, of at least 4.5 either way.
+_DARK = 0.47
 
 Layer = Mapping[str, Mapping[str, float]]  # row -> column -> share
 
@@ -27,32 +28,32 @@ def matrices(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
     task = TASKS[name]
     lower = [metric_title(metric) for metric in task.lower_is_better]
     found = []
-    for run in runs:
-        for results in run.results if task.axes else ():
+    for run in runs if task.axes else ():
+        for results in run.results:
             matrices = (results.get("matrices") or {}) if results["task"] == name else {}
             for data, matrix in matrices.items():
-                layers = {metric_title(metric): layer for metric, layer in _layers(matrix).items()}
-                if layers:
-                    # The settings name all protocols and classifiers, a matrix its own.
-                    how = _how((results.get("settings") or {}) | matrix)
-                    measured = run.measured_name(results)
+                # The settings name all protocols and classifiers, a matrix its own.
+                how = _how((results.get("settings") or {}) | matrix)
+                measured = run.measured_name(results)
+                if layers := _layers(matrix):
                     found.append((data, how, measured, layers, result_origin(measured, results)))
     # Runs on the same data side by side; all in the same colors.
     found.sort(key=lambda item: item[:2])
     mapped = [layers for *_, layers, _ in found if not _is_listed(layers)]
-    shown = [(layer, title in lower) for layers in mapped for title, layer in layers.items()]
-    scale = color_scale(shown) if shown else (0, 100)
+    scale = color_scale(
+        [(layer, title in lower) for layers in mapped for title, layer in layers.items()]
+    )
     figures = []
     for data, how, run, layers, origin in found:
-        head = f"{run}: {data}" + (f", {how}" if how else "")
         if _is_listed(layers):
             # Where errors are what is published, such as for Tatoeba, they alone are shown.
             errors = {title: layer for title, layer in layers.items() if title in lower}
-            first = dict(itertools.islice(layers.items(), 1))
-            figure = pair_list(head, errors or first, lower_is_better=lower)
+            figure = pair_list(errors or dict([*layers.items()][:1]), lower)
         else:
-            figure = heatmap(head, layers, axes=task.axes, lower_is_better=lower, scale=scale)
-        figures.append(figure | {"origins": [origin]})
+            drawn = [_layer(layer, scale, title in lower) for title, layer in layers.items()]
+            figure = {"axes": task.axes, "layers": drawn, "names": [*enumerate(layers)]}
+        title = f"{run}: {data}" + (f", {how}" if how else "")
+        figures.append(figure | {"title": title, "origins": [origin]})
     return figures
 
 
@@ -64,8 +65,8 @@ def _is_listed(layers: Mapping[str, Layer]) -> bool:
     return len(names) > _MAX_ROWS or filled < _MIN_FILLED
 
 
-def _layers(matrix: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """The parts of a result that are row -> column -> share; cells not measured left out."""
+def _layers(matrix: Mapping[str, Any]) -> dict[str, Layer]:
+    """The parts of a result that are row -> column -> share, by title; without empty cells."""
     layers = {}
     for name, rows in matrix.items():
         if name in ("mean", "spread") or name.endswith("_sd") or not isinstance(rows, Mapping):
@@ -77,7 +78,7 @@ def _layers(matrix: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]
         }
         values = [value for row in cells.values() for value in row.values()]
         if len(cells) == len(rows) and values and all(map(_is_share, values)):
-            layers[name] = {row: values for row, values in cells.items() if values}
+            layers[metric_title(name)] = {row: values for row, values in cells.items() if values}
     return layers
 
 
@@ -92,26 +93,7 @@ def _how(settings: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def heatmap(
-    title: str,
-    layers: Mapping[str, Layer],
-    *,
-    axes: tuple[str, str],
-    lower_is_better: Sequence[str],
-    scale: tuple[int, int],
-) -> dict[str, Any]:
-    """A matrix of shares in [0, 1] as a table, one of whose layers is shown at a time.
-
-    Rows and columns are what `axes` says; `lower_is_better` are layers of errors; `scale` has the
-    percentages at the ends of the colors, see `color_scale`.
-    """
-    drawn = [_layer(name, layer, scale, name in lower_is_better) for name, layer in layers.items()]
-    return {"title": title, "axes": axes, "layers": drawn, "names": [*enumerate(layers)]}
-
-
-def pair_list(
-    title: str, layers: Mapping[str, Layer], *, lower_is_better: Sequence[str]
-) -> dict[str, Any]:
+def pair_list(layers: Mapping[str, Layer], lower_is_better: Sequence[str]) -> dict[str, Any]:
     """Many bilingual scores as a list, those worst by the first of the layers first."""
     pairs: dict[tuple[str, str], dict[tuple[str, bool], float]] = {}
     for name, layer in layers.items():
@@ -123,17 +105,17 @@ def pair_list(
     first = next(iter(layers))
     sign = -1 if first in lower_is_better else 1
 
-    def rank(item: tuple[Any, Mapping[tuple[str, bool], float]]) -> float:
-        values = [value for (name, _), value in item[1].items() if name == first]
+    def rank(pair: tuple[str, str]) -> float:
+        values = [value for (name, _), value in pairs[pair].items() if name == first]
         return sign * float(np.mean(values)) if values else math.inf
 
-    columns = [(name, way) for name in layers for way in (False, True)]
+    columns = [(name, back) for name in layers for back in (False, True)]
     rows = [
         (" – ".join(pair), [f"{100 * cells[c]:.1f}" if c in cells else "" for c in columns])
-        for pair, cells in sorted(pairs.items(), key=rank)
+        for pair, cells in ((pair, pairs[pair]) for pair in sorted(pairs, key=rank))
     ]
     heads = [(name, "←" if back else "→", name in lower_is_better) for name, back in columns]
-    return {"title": title, "columns": heads, "pairs": rows}
+    return {"columns": heads, "pairs": rows}
 
 
 def color_scale(layers: Iterable[tuple[Layer, bool]]) -> tuple[int, int]:
@@ -149,11 +131,12 @@ def color_scale(layers: Iterable[tuple[Layer, bool]]) -> tuple[int, int]:
         for cells in layer.values()
         for value in cells.values()
     ]
-    low = min(90, math.floor(10 * min(known) + 1e-9) * 10)
-    return low, max(low + 10, math.ceil(10 * max(known) - 1e-9) * 10)
+    low = min(90, math.floor(10 * min(known, default=0) + 1e-9) * 10)
+    return low, max(low + 10, math.ceil(10 * max(known, default=1) - 1e-9) * 10)
 
 
-def _layer(name: str, layer: Layer, scale: tuple[int, int], is_error: bool) -> dict[str, Any]:
+def _layer(layer: Layer, scale: tuple[int, int], is_error: bool) -> dict[str, Any]:
+    """A matrix of shares in [0, 1] for the template, its colors from `scale`."""
     columns = list(dict.fromkeys(column for cells in layer.values() for column in cells))
     # In the order of the rows where these are the same names, so that there is one diagonal.
     if set(columns) <= set(layer):
@@ -162,10 +145,10 @@ def _layer(name: str, layer: Layer, scale: tuple[int, int], is_error: bool) -> d
 
     def cell(share: float) -> dict[str, str]:
         goodness = 100 * (1 - share if is_error else share)
-        ground = _color(min(1.0, max(0.0, (goodness - worst) / (best - worst))))
-        ink = "#000" if luminance(ground) > 0.179 else "#fff"
+        place = min(1.0, max(0.0, (goodness - worst) / (best - worst)))
+        ink = "#fff" if place < _DARK else "#000"
         text = "100" if 100 * share >= 99.95 else f"{100 * share:.1f}"
-        return {"ground": ground, "ink": ink, "text": text}
+        return {"ground": _color(place), "ink": ink, "text": text}
 
     rows = [
         (
@@ -175,22 +158,11 @@ def _layer(name: str, layer: Layer, scale: tuple[int, int], is_error: bool) -> d
         )
         for row, cells in layer.items()
     ]
-    return {
-        "name": name,
-        "columns": columns,
-        "rows": rows,
-        "is_error": is_error,
-        # From the worst to the best: a ramp of errors descends.
-        "ends": (100 - worst, 100 - best) if is_error else scale,
-        "ramp": [_color(place / 8) for place in range(9)],
-    }
+    # From the worst to the best: a ramp of errors descends.
+    ends = (100 - worst, 100 - best) if is_error else scale
+    ramp = [_color(place / 8) for place in range(9)]
+    return {"columns": columns, "rows": rows, "is_error": is_error, "ends": ends, "ramp": ramp}
 
 
 def _color(share: float) -> str:
     return to_hex(colormaps["cividis"](share))
-
-
-def luminance(color: str) -> float:
-    """Relative luminance as WCAG defines it; above 0.179 black has more contrast than white."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return float(np.dot((0.2126, 0.7152, 0.0722), linear))

@@ -44,9 +44,9 @@ def draw_all(pictures: Iterable[Heatmap | Projection], directory: Path) -> None:
             continue
         for method in PROJECTIONS:
             _save(_draw_projection(picture, method), directory / f"{picture.name}.{method}.png")
-    worst = [np.nanmin(one.values) for one in matrices if np.isfinite(one.values).any()]
     # From the least value, to show differences; the numbers give the absolute.
-    low = min([90, *(np.floor(10 * value) * 10 for value in worst)]) if worst else 0
+    worst = min((np.nanmin(one.values, initial=1) for one in matrices), default=1)
+    low = min(90, np.floor(10 * worst) * 10)
     for picture in matrices:
         _save(_draw_matrix(picture, low), directory / f"{picture.name}.png")
 
@@ -110,13 +110,9 @@ def project(vectors: np.ndarray, method: str = "pca") -> np.ndarray:
         raise ValueError(f"a projection needs at least two vectors; got {len(unit)}")
     check_choice("method", method, PROJECTIONS)
     if method == "pca":
-        centered = unit - unit.mean(axis=0)
-        left, scales, _ = np.linalg.svd(centered, full_matrices=False)
-        points = left[:, :2] * scales[:2]
-        points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
-        # The sign of an axis is arbitrary; the largest coordinate becomes positive.
-        signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
-        return points * np.where(signs == 0, 1, signs)
+        from sklearn.decomposition import PCA
+
+        return PCA(2, svd_solver="full").fit_transform(unit)
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 

@@ -1,13 +1,12 @@
 """Runs and results as they lie on disk, and where each of their numbers comes from."""
 
-import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xling_jax.files.untrusted import parse_json
 
@@ -54,11 +53,10 @@ class Run:
 
     def measured_name(self, results: Mapping[str, Any]) -> str:
         """The name, and the checkpoint or number of dimensions that results are of, if not all."""
-        model = results["model"]
-        words, path = [self.name], Path(str(model.get("path", "")))
+        words, path = [self.name], _path_of(results["model"])
         if _is_checkpoint(path):
             words.append(f"step {int(path.name):,}")
-        if cut := _TRUNCATED.search(str(model.get("fingerprint", ""))):
+        if cut := _TRUNCATED.search(str(results["model"].get("fingerprint", ""))):
             words.append(f"{cut[1]} dimensions")
         return ", ".join(words)
 
@@ -75,37 +73,17 @@ def load_runs(workdirs: Sequence[str | Path], result_paths: Sequence[str | Path]
         ValueError, OSError: if a directory holds nothing to report, or a file is broken.
     """
     runs = [_load_workdir(Path(path)) for path in workdirs]
-    seen = {path.resolve() for run in runs for path in run.path.rglob(RESULTS_FILE)}
-    others: dict[str, Run] = {}
-    for run in runs:
-        own = [results for results in run.results if not results["model"].get("shipped")]
-        for results in run.results:
-            if results["model"].get("shipped"):
-                name = str(results["model"]["path"])
-                others.setdefault(name, Run(name, None, model=name)).results.append(results)
-        run.results = own
+    files = [file for run in runs for file in sorted(run.path.rglob(RESULTS_FILE))]
     for place in map(Path, result_paths):
-        files = [place] if place.is_file() else sorted(place.rglob(RESULTS_FILE))
-        if not files:
+        found = [place] if place.is_file() else sorted(place.rglob(RESULTS_FILE))
+        if not found:
             raise ValueError(f"{place}: must hold a {RESULTS_FILE}; found none")
-        for file in files:
-            if file.resolve() in seen:
-                continue
-            seen.add(file.resolve())
-            results = read_results(file)
-            model = str(results["model"].get("path", "model"))
-            owners = (run for run in runs if _measured(run, results["model"]))
-            shipped = bool(results["model"].get("shipped"))
-            owner = None if shipped else next(owners, None)
-            if owner is None:
-                # Checkpoints have a fingerprint each, and are one run.
-                is_checkpoint = _is_checkpoint(Path(model))
-                model = str(Path(model).parents[1]) if is_checkpoint else model
-                new = Run(_short_name(Path(model)), None, model=model if shipped else "")
-                by_path = shipped or is_checkpoint
-                same = model if by_path else _fingerprint(results["model"]) or model
-                owner = others.setdefault(same, new)
-            owner.results.append(results)
+        files += found
+    others: dict[str, Run] = {}
+    for file in dict.fromkeys(file.resolve() for file in files):
+        results = read_results(file)
+        owner = _owner(file, results["model"], runs) or _other(results["model"], others)
+        owner.results.append(results)
     runs += others.values()
     _make_names_unique(runs)
     return runs
@@ -127,8 +105,7 @@ def read_curves(path: Path) -> Curves:
         ValueError, OSError: if a line other than the last, which may be in the making, is broken.
     """
     by_step: dict[str, dict[int, float]] = {}
-    lines = path.read_bytes().split(b"\n")
-    lines = lines if lines[-1] else lines[:-1]
+    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
             record = parse_json(line, f"{path}:{number}")
@@ -148,17 +125,37 @@ def read_curves(path: Path) -> Curves:
     }
 
 
-def _measured(run: Run, model: Mapping[str, Any]) -> bool:
-    """True if results measured the model of a run.
+def _owner(file: Path, model: Mapping[str, Any], runs: Iterable[Run]) -> Run | None:
+    """The run that results are of.
 
-    By fingerprint: a path may be relative to another directory, or hold another model by now. Only
-    checkpoints, whose fingerprints the run does not record, go by their path.
+    What lies elsewhere goes by fingerprint: a path may be relative to another directory, or hold
+    another model by now. Only checkpoints, whose fingerprints a run does not record, go by theirs.
     """
-    where, workdir = Path(str(model.get("path", "model"))).resolve(), run.path.resolve()
-    fingerprint = _fingerprint(model)
-    if fingerprint and run.fingerprint and where.parent != workdir / "checkpoints":
-        return fingerprint == run.fingerprint
-    return where.is_relative_to(workdir)
+    if model.get("shipped"):
+        return None
+    path, fingerprint = _path_of(model).resolve(), _fingerprint(model)
+    for run in runs:
+        workdir = run.path.resolve()
+        is_known = fingerprint and run.fingerprint and path.parent != workdir / "checkpoints"
+        same = fingerprint == run.fingerprint if is_known else path.is_relative_to(workdir)
+        if file.is_relative_to(workdir) or same:
+            return run
+    return None
+
+
+def _other(model: Mapping[str, Any], others: dict[str, Run]) -> Run:
+    """The model of results that are of no run, added if it is new."""
+    path = _path_of(model)
+    if model.get("shipped"):
+        return others.setdefault(str(path), Run(str(path), None, model=str(path)))
+    if _is_checkpoint(path):  # they have a fingerprint each, and are one run
+        path = path.parents[1]
+        return others.setdefault(str(path), Run(_short_name(path), None))
+    return others.setdefault(_fingerprint(model) or str(path), Run(_short_name(path), None))
+
+
+def _path_of(model: Mapping[str, Any]) -> Path:
+    return Path(str(model.get("path", "model")))
 
 
 def _fingerprint(model: Mapping[str, Any]) -> str:
@@ -169,16 +166,14 @@ def _fingerprint(model: Mapping[str, Any]) -> str:
 
 
 def _load_workdir(path: Path) -> Run:
-    metrics, config = path / METRICS_FILE, path / "config.json"
-    results = sorted(path.rglob(RESULTS_FILE))
-    if not metrics.is_file() and not results:
+    metrics = path / METRICS_FILE
+    if not metrics.is_file() and not any(path.rglob(RESULTS_FILE)):
         raise ValueError(f"{path}: must be a workdir with a {METRICS_FILE}, or hold results")
     return Run(
         _short_name(path),
         path,
-        _read_object(config),
+        _read_object(path / "config.json"),
         read_curves(metrics) if metrics.is_file() else {},
-        [read_results(file) for file in results],
         model=str(path) if (path / "encoder").is_dir() else "",
         fingerprint=str(_read_object(path / "encoder" / "config.json").get("fingerprint", "")),
         data_fingerprint=str(_read_object(path / "data" / "manifest.json").get("fingerprint", "")),
@@ -203,19 +198,16 @@ def _short_name(path: Path) -> str:
 
 
 def _make_names_unique(runs: Sequence[Run]) -> None:
-    taken: set[str] = set()
-    shared = Counter(run.name for run in runs)
+    shared, taken = Counter(run.name for run in runs), Counter()
     for run in runs:
         if shared[run.name] > 1 and run.path is not None:
             run.name = f"{run.path.resolve().parent.name}/{run.name}"
-        others = (f"{run.name} ({number})" for number in itertools.count(2))
-        names = itertools.chain([run.name], others)
-        run.name = next(name for name in names if name not in taken)
-        taken.add(run.name)
+        taken[run.name] += 1
+        if taken[run.name] > 1:
+            run.name = f"{run.name} ({taken[run.name]})"
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """A heading, and what is known of the numbers under it: label and value, "" if unknown."""
 
     head: str
@@ -234,62 +226,45 @@ def origins(runs: Sequence[Run], task: str) -> list[Origin]:
 
 def result_origin(run: str, results: Mapping[str, Any]) -> Origin:
     """Of the content of a `results.json`; older ones lack some of it."""
-    data = results.get("data") or ()
-    settings = results.get("settings")
-    names = ", ".join(str(one["name"]) for one in data)
-    facts = [*_model_facts(results["model"]), *_data_facts(data)]
-    for one in (settings or {}).get("distractors") or ():
+    data, settings = results.get("data") or (), results.get("settings") or {}
+    facts = measured_facts(results["model"], data)
+    for one in settings.get("distractors") or ():
         facts += [("Distractors", one["path"]), ("SHA-256 of the file", one["sha256"])]
-    facts.append(("Seed", "" if settings is None else _seeds(results)))
-    facts.append(("Command", results.get("command")))
+    # A matrix names its own seeds, the settings those of all classifiers.
+    matrices = (results.get("matrices") or {}).values()
+    seeds = {seed for matrix in matrices for seed in matrix.get("seeds") or ()}
+    seeds = seeds or settings.get("seeds") or {settings.get("seed")} - {None}
+    drawn = ", ".join(map(str, sorted(seeds))) or "none; nothing was drawn at random"
     versions = results.get("versions") or {}
-    facts.append(("Versions", ", ".join(f"{n} {versions[n]}" for n in _VERSIONS if n in versions)))
-    return _origin(f"{run}: {names}" if names else run, facts)
+    facts += [
+        ("Seed", drawn if settings else ""),
+        ("Command", str(results.get("command") or "")),
+        ("Versions", ", ".join(f"{n} {versions[n]}" for n in _VERSIONS if n in versions)),
+    ]
+    names = ", ".join(str(one["name"]) for one in data)
+    return Origin(f"{run}: {names}" if names else run, tuple(facts))
+
+
+def measured_facts(
+    model: Mapping[str, Any], data: Iterable[Mapping[str, Any]]
+) -> list[tuple[str, str]]:
+    """What was measured on what."""
+    facts = [("Model", model.get("path")), ("Model's fingerprint", model.get("fingerprint"))]
+    for one in data:
+        facts.append((f"Data, {one['name']}", one.get("path")))
+        facts.append(("SHA-256 of its text", one.get("sha256")))
+    return [(label, str(value or "")) for label, value in facts]
 
 
 def training_origin(run: Run) -> Origin:
     """Of what a run logged."""
-    facts = [
-        ("Workdir", run.path),
-        ("Last step", f"{run.num_steps:,}" if run.num_steps else None),
+    version, seed = run.config.get("version"), run.config.get("seed")
+    facts = (
+        ("Workdir", str(run.path or "")),
+        ("Last step", f"{run.num_steps:,}" if run.num_steps else ""),
         ("Encoder's fingerprint", run.fingerprint),
         ("Training data's fingerprint", run.data_fingerprint),
-        ("Seed", run.config.get("seed")),
-        ("Versions", f"xling_jax {run.config['version']}" if run.config.get("version") else None),
-    ]
-    return _origin(f"{run.name}: training", facts)
-
-
-def embedding_origin(
-    run: str, model: Mapping[str, Any], data: Sequence[Mapping[str, Any]], seed: int
-) -> Origin:
-    """Of what a report measures itself; its command is that of the page."""
-    return _origin(run, [*_model_facts(model), *_data_facts(data), ("Seed", seed)])
-
-
-def _model_facts(model: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [("Model", model.get("path")), ("Model's fingerprint", model.get("fingerprint"))]
-
-
-def _data_facts(data: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
-    return list(
-        itertools.chain.from_iterable(
-            ((f"Data, {one['name']}", one.get("path")), ("SHA-256 of its text", one.get("sha256")))
-            for one in data
-        )
+        ("Seed", "" if seed is None else str(seed)),
+        ("Versions", f"xling_jax {version}" if version else ""),
     )
-
-
-def _seeds(results: Mapping[str, Any]) -> str:
-    """The seeds used; a matrix names its own, the settings those of all classifiers."""
-    matrices = (results.get("matrices") or {}).values()
-    seeds = {seed for matrix in matrices for seed in matrix.get("seeds") or ()}
-    if not seeds:
-        settings = results["settings"]
-        seeds = settings.get("seeds") or {settings.get("seed")} - {None}
-    return ", ".join(map(str, sorted(seeds))) or "none; nothing was drawn at random"
-
-
-def _origin(head: str, facts: Sequence[tuple[str, Any]]) -> Origin:
-    known = ((label, "" if value is None else str(value)) for label, value in facts)
-    return Origin(head, tuple(known))
+    return Origin(f"{run.name}: training", facts)

@@ -19,7 +19,7 @@ from xling_jax.eval.classification_data import (
 )
 from xling_jax.eval.retrieval_data import RetrievalData, load_retrieval_data
 from xling_jax.report.pictures import PROJECTIONS, project
-from xling_jax.report.runs import Origin, embedding_origin
+from xling_jax.report.runs import Origin, measured_facts
 
 _logger = logging.getLogger(__name__)
 
@@ -28,9 +28,8 @@ MAX_POINTS = 1000
 MAX_LANGUAGES = 7  # As many as there are different colors and marks.
 MAX_LABELS = 7
 OTHER_LABEL = "other labels"
-MAX_QUERIES = 5000
+MAX_QUERIES = 2000
 NUM_RETRIEVED = 3
-_BLOCK_QUERIES = 512
 _SEED = 0
 _SIZE = (400, 320)  # Width and height of a drawing.
 
@@ -46,8 +45,7 @@ _MARKS = (
 )
 
 
-@dataclass(frozen=True)
-class Plane:
+class Plane(NamedTuple):
     """n texts in the plane, "pca" and "tsne" -> [n, 2], and of each the language and any class."""
 
     name: str
@@ -68,22 +66,15 @@ class Candidate(NamedTuple):
 class RetrievalError(NamedTuple):
     """A query whose translation (`right`) is not its nearest neighbor; `retrieved` best first.
 
-    It is shown in its worst direction: `num_wrong` of the `num_directions` between the languages
-    that have the text find another one first.
+    `row` is its file and row; it is shown in the worst of the `num_wrong` directions.
     """
 
-    source: str
-    target: str
+    row: tuple[int, int]
+    direction: str
     query: str
     right: Candidate
     retrieved: list[Candidate]
-    num_wrong: int
-    num_directions: int
-
-    @property
-    def direction(self) -> str:
-        """Both languages."""
-        return f"{self.source} → {self.target}"
+    num_wrong: int = 1
 
 
 class ErrorList(NamedTuple):
@@ -94,20 +85,15 @@ class ErrorList(NamedTuple):
     num_errors: int
     num_queries: int
 
-    @property
-    def directions(self) -> list[str]:
-        """Those of the errors, sorted."""
-        return sorted({error.direction for error in self.errors})
-
 
 @dataclass
 class RunVectors:
     """Texts in the plane and retrieval errors, by data set, of the encoder of one run."""
 
     run: str
+    origins: list[Origin]
     projections: list[Plane] = field(default_factory=list)
     errors: list[ErrorList] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
 
 
 def load_data(
@@ -133,8 +119,8 @@ def run_vectors(
 
     `model` is path and fingerprint of the encoder.
     """
-    section = RunVectors(run)
-    section.origins.append(embedding_origin(run, model, [one.description for one in data], _SEED))
+    facts = measured_facts(model, [one.description for one in data])
+    section = RunVectors(run, [Origin(run, (*facts, ("Seed", str(_SEED))))])
     for one in data:
         _logger.info("%s: embedding %s", run, one.name)
         if isinstance(one, ClassificationData):
@@ -185,84 +171,44 @@ def _project(encode: Encode, texts: list[str]) -> dict[str, np.ndarray]:
     return {method: project(vectors[ids(texts)], method) for method in PROJECTIONS}
 
 
-def worst_errors(
-    encode: Encode, data: RetrievalData, *, per_direction: int = 3, limit: int = 40
-) -> ErrorList:
+def worst_errors(encode: Encode, data: RetrievalData, *, limit: int = 40) -> ErrorList:
     """Finds the queries whose translation ranks lowest by cosine, each row of the data once.
 
     A candidate with the same text as the translation is right too. Of long files only the first
-    rows are used; texts of a file are encoded in one call. At most `per_direction` errors of a
-    direction of a file are kept, and of all the `limit` worst.
+    rows are used; texts of a file are encoded in one call.
     """
-    errors: list[RetrievalError] = []
-    num_errors = num_queries = 0
-    for part in data.parts:
+    found: list[RetrievalError] = []
+    num_queries = 0
+    for number, part in enumerate(data.parts):
         columns = {code: column[:MAX_QUERIES] for code, column in part.texts.items()}
         vectors, ids = encode_unique(encode, [*columns.values()])
         vectors = normalize(vectors)
-        directions = list(itertools.permutations(columns, 2))
-        # Rank of the translation, [directions, rows]; 0 where a row lacks one of the texts.
-        ranks = np.zeros((len(directions), len(next(iter(columns.values())))), np.int64)
-        for found, (source, target) in zip(ranks, directions):
-            rows, candidates, right = _candidates(columns[source], columns[target])
-            if rows:
-                queries = [columns[source][row] for row in rows]
-                found[rows] = _ranks(vectors[ids(queries)], vectors[ids(candidates)], right)
-        num_errors += int((ranks > 1).sum())
-        num_queries += int((ranks > 0).sum())
-        for row, place in _worst_rows(ranks, per_direction)[:limit]:
-            source, target = directions[place]
-            rows, candidates, right = _candidates(columns[source], columns[target])
-            query, answer = columns[source][row], columns[target][row]
-            cosines = vectors[ids(candidates)] @ vectors[ids([query])[0]]
-            nearest = [
-                Candidate(candidates[near], rank, float(cosines[near]))
-                for rank, near in enumerate(
-                    np.argsort(-cosines, kind="stable")[:NUM_RETRIEVED], start=1
+        for source, target in itertools.permutations(columns, 2):
+            pairs = zip(columns[source], columns[target])
+            rows = [row for row, pair in enumerate(pairs) if all(pair)]
+            if not rows:
+                continue
+            queries, answers = ([columns[code][row] for row in rows] for code in (source, target))
+            texts = list(dict.fromkeys(answers))
+            place_of = {text: place for place, text in enumerate(texts)}
+            right = np.array([place_of[answer] for answer in answers])
+            cosines = vectors[ids(queries)] @ vectors[ids(texts)].T
+            order = np.argsort(-cosines, axis=1, kind="stable")
+            ranks = 1 + (order == right[:, None]).argmax(axis=1)
+            num_queries += len(rows)
+            for at in np.flatnonzero(ranks > 1):
+                places = [*enumerate(order[at, :NUM_RETRIEVED], 1), (int(ranks[at]), right[at])]
+                retrieved = [Candidate(texts[j], n, float(cosines[at, j])) for n, j in places]
+                direction, row = f"{source} → {target}", (number, rows[at])
+                found.append(
+                    RetrievalError(row, direction, queries[at], retrieved.pop(), retrieved)
                 )
-            ]
-            cosine = float(cosines[right[rows.index(row)]])
-            translation = Candidate(answer, int(ranks[place, row]), cosine)
-            counts = int((ranks[:, row] > 1).sum()), int((ranks[:, row] > 0).sum())
-            errors.append(RetrievalError(source, target, query, translation, nearest, *counts))
-    errors.sort(key=lambda error: -error.right.rank)
-    return ErrorList(data.name, errors[:limit], num_errors, num_queries)
-
-
-def _candidates(source: list[str], target: list[str]) -> tuple[list[int], list[str], np.ndarray]:
-    """The rows with both texts, the different target texts, and for each row the right one."""
-    rows = [row for row, pair in enumerate(zip(source, target)) if all(pair)]
-    place_of = {text: place for place, text in enumerate(dict.fromkeys(target[r] for r in rows))}
-    return rows, list(place_of), np.array([place_of[target[row]] for row in rows], np.int64)
-
-
-def _worst_rows(ranks: np.ndarray, per_direction: int) -> list[tuple[int, int]]:
-    """Row and worst direction of the errors to show, the worst first.
-
-    A row belongs to the direction in which its translation ranks lowest. Ranks are
-    [directions, rows] int, above 1 for errors.
-    """
-    direction_of, worst = ranks.argmax(axis=0), ranks.max(axis=0)
-    kept: Counter[int] = Counter()
-    found = []
-    for row in np.argsort(-worst, kind="stable"):
-        place = int(direction_of[row])
-        if worst[row] > 1 and kept[place] < per_direction:
-            kept[place] += 1
-            found.append((int(row), place))
-    return found
-
-
-def _ranks(source: np.ndarray, target: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """From 1, the rank [n] of each query's right target by cosine; ties by row."""
-    ranks = np.empty(len(source), np.int64)
-    for start in range(0, len(source), _BLOCK_QUERIES):
-        block = slice(start, start + _BLOCK_QUERIES)
-        cosines = source[block] @ target.T
-        own = np.take_along_axis(cosines, right[block, None], axis=1)
-        before = np.arange(len(target)) < right[block, None]
-        ranks[block] = 1 + ((cosines > own) | ((cosines == own) & before)).sum(axis=1)
-    return ranks
+    found.sort(key=lambda error: -error.right.rank)
+    num_wrong = Counter(error.row for error in found)
+    worst: dict[tuple[int, int], RetrievalError] = {}
+    for error in found:
+        worst.setdefault(error.row, error._replace(num_wrong=num_wrong[error.row]))
+    return ErrorList(data.name, [*worst.values()][:limit], len(found), num_queries)
 
 
 def drawings(vectors: Sequence[RunVectors]) -> list[dict[str, Any]]:
