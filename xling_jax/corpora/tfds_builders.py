@@ -1,15 +1,14 @@
-"""TFDS builders of parallel corpora that TFDS lacks, found by `tfds:NAME` in a config.
+"""TFDS builders of the papers' corpora, found by `tfds:NAME` in a config.
 
-A language code is the one that the corpus uses in its file names. Not every pair of the languages
-listed has an archive: preparing one that has none fails with the address that was not found.
-Importing this module registers the datasets, and imports `tensorflow_datasets`.
+A language code is the one that the corpus uses in its file names. Importing this module registers
+the datasets, and imports `tensorflow_datasets`.
 """
 
 import collections
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tensorflow_datasets as tfds
@@ -17,17 +16,6 @@ import tensorflow_datasets as tfds
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.readers.moses import read_moses
 from xling_jax.files.lines import read_line_blocks
-
-_OPUS_URL = "https://object.pouta.csc.fi/OPUS-{corpus}/{release}/moses/{pair}.txt.zip"
-_OPUS_CITATION = """
-@inproceedings{tiedemann-2012-parallel,
-  title = {Parallel Data, Tools and Interfaces in {OPUS}},
-  author = {Tiedemann, J{\\"o}rg},
-  booktitle = {Proceedings of LREC 2012},
-  pages = {2214--2218},
-  year = {2012},
-}
-"""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -45,16 +33,17 @@ def pair_configs(languages: str, version: str) -> list[LanguagesConfig]:
     ]
 
 
-class ParallelCorpus(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """Downloaded Moses files as `Translation`s, in the order of the files.
+class FetchedCorpus(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """`Translation`s from files that the user downloads: nothing is fetched here.
 
-    Subclasses describe the corpus and say where the files are.
+    They belong in DATA_DIR/downloads/manual/NAME, where TFDS keeps what it cannot download itself.
+    Subclasses describe the corpus and generate its examples.
     """
 
     DESCRIPTION: str
     HOMEPAGE: str
     LICENSE: str
-    CITATION = _OPUS_CITATION
+    CITATION: str
 
     def _info(self) -> tfds.core.DatasetInfo:
         return tfds.core.DatasetInfo(
@@ -68,27 +57,10 @@ class ParallelCorpus(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             disable_shuffling=True,
         )
 
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager):
-        return {
-            split: self._generate_examples(paths) for split, paths in self.find(dl_manager).items()
-        }
-
-    def _generate_examples(self, paths: Mapping[str, Path]) -> Iterator[tuple[int, dict[str, str]]]:
-        """Yields (line, texts) of the lines where every language has text."""
-        for row in read_moses({language: str(path) for language, path in paths.items()}):
-            if len(row.texts) == len(paths):
-                yield row.line, row.texts
-
-    def find(self, dl_manager: tfds.download.DownloadManager) -> dict[str, dict[str, Path]]:
-        """Downloads the corpus; split -> language -> file."""
-        raise NotImplementedError
-
-
-class FetchedCorpus(ParallelCorpus, skip_registration=True):
-    """A corpus whose files the user downloads: nothing is fetched here.
-
-    They belong in DATA_DIR/downloads/manual/NAME, where TFDS keeps what it cannot download itself.
-    """
+    @property
+    def others(self) -> list[str]:
+        """The languages of the configuration without English."""
+        return [code for code in self.builder_config.languages if code != "en"]
 
     def urls(self) -> list[str]:
         """Addresses of the files that the configuration is made from."""
@@ -130,22 +102,22 @@ class EuroparlV7(FetchedCorpus):
     )
 
     def urls(self) -> list[str]:
-        codes = [code for code in self.builder_config.languages if code != "en"]
-        return [f"https://www.statmt.org/europarl/v7/{code}-en.tgz" for code in codes]
+        return [f"https://www.statmt.org/europarl/v7/{code}-en.tgz" for code in self.others]
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager):
-        others = [code for code in self.builder_config.languages if code != "en"]
         directories = dl_manager.extract([self.fetched(url) for url in self.urls()])
-        paths = [
-            {code: directory / f"europarl-v7.{other}-en.{code}" for code in (other, "en")}
-            for other, directory in zip(others, directories, strict=True)
+        return {"train": self._generate_examples(directories)}
+
+    def _generate_examples(self, directories: list[Path]) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yields (line, texts) of the lines where both languages have text."""
+        corpora = [
+            read_moses({c: str(directory / f"europarl-v7.{other}-en.{c}") for c in (other, "en")})
+            for other, directory in zip(self.others, directories, strict=True)
         ]
-        if len(paths) == 1:
-            return {"train": self._generate_examples(paths[0])}
-        first, second = (
-            read_moses({code: str(path) for code, path in each.items()}) for each in paths
-        )
-        return {"train": join_on("en", first, second, tuple(others))}
+        if len(corpora) == 2:
+            yield from join_on("en", *corpora, tuple(self.others))
+            return
+        yield from ((row.line, row.texts) for row in corpora[0] if len(row.texts) == 2)
 
 
 class ParaCrawlV5(FetchedCorpus):
@@ -178,153 +150,22 @@ class ParaCrawlV5(FetchedCorpus):
     ]
 
     def urls(self) -> list[str]:
-        (other,) = (code for code in self.builder_config.languages if code != "en")
         release = "https://s3.amazonaws.com/web-language-models/paracrawl/release5"
-        return [f"{release}/en-{other}.bicleaner07.txt.gz"]
+        return [f"{release}/en-{self.others[0]}.bicleaner07.txt.gz"]
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager):
         return {"train": self._generate_examples(self.fetched(self.urls()[0]))}
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         """Yields (line, texts) of the lines with English and the other language."""
-        (other,) = (code for code in self.builder_config.languages if code != "en")
         lines = itertools.chain.from_iterable(read_line_blocks(str(path)))
         for number, line in enumerate(lines, start=1):
             cells = line.split("\t") if isinstance(line, str) else []
             if len(cells) == 2 and all(map(str.strip, cells)):
-                yield number, {"en": cells[0], other: cells[1]}
+                yield number, {"en": cells[0], self.others[0]: cells[1]}
 
 
-class Multi30k(ParallelCorpus):
-    """Multi30k, task 1: 29,000 captions of pictures in English, German, French and Czech."""
-
-    DESCRIPTION = "Captions of Flickr30k pictures, translated by people (task 1, raw text)."
-    HOMEPAGE = "https://github.com/multi30k/dataset"
-    LICENSE = "None stated for the text; the pictures are for non-commercial research."
-    CITATION = """
-@inproceedings{elliott-etal-2016-multi30k,
-  title = {{M}ulti30{K}: Multilingual {E}nglish-{G}erman Image Descriptions},
-  author = {Elliott, Desmond and Frank, Stella and Sima'an, Khalil and Specia, Lucia},
-  booktitle = {Proceedings of the 5th Workshop on Vision and Language},
-  pages = {70--74},
-  year = {2016},
-  doi = {10.18653/v1/W16-3210},
-}
-"""
-    VERSION = tfds.core.Version("1.0.0")
-    BUILDER_CONFIGS = [
-        LanguagesConfig(
-            name="all",
-            description="The captions in all four languages.",
-            languages=("cs", "de", "en", "fr"),
-        ),
-        *pair_configs("cs de en fr", "Multi30k"),
-    ]
-
-    def find(self, dl_manager: tfds.download.DownloadManager) -> dict[str, dict[str, Path]]:
-        url = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56/data/task1/raw"
-        files = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
-        codes = self.builder_config.languages
-        urls = {
-            split: {code: f"{url}/{file}.{code}.gz" for code in codes}
-            for split, file in files.items()
-        }
-        return dl_manager.download_and_extract(urls)
-
-
-class _OpusCorpus(ParallelCorpus, skip_registration=True):
-    """A corpus in the alignments of OPUS, of which TFDS has a few others under the name `opus`."""
-
-    CORPUS: str
-    RELEASE: str
-
-    def find(self, dl_manager: tfds.download.DownloadManager) -> dict[str, dict[str, Path]]:
-        pair = self.builder_config.name
-        url = _OPUS_URL.format(corpus=self.CORPUS, release=self.RELEASE, pair=pair)
-        directory = dl_manager.download_and_extract(url)
-        codes = self.builder_config.languages
-        return {"train": {code: directory / f"{self.CORPUS}.{pair}.{code}" for code in codes}}
-
-
-class OpusNewsCommentary(_OpusCorpus):
-    """News Commentary v16: opinion pieces of Project Syndicate."""
-
-    CORPUS = "News-Commentary"
-    RELEASE = "v16"
-    DESCRIPTION = "Political and economic commentary crawled from Project Syndicate for WMT."
-    HOMEPAGE = "https://opus.nlpl.eu/News-Commentary/corpus/version/News-Commentary"
-    LICENSE = "Not stated; provided for the WMT shared tasks, for research."
-    VERSION = tfds.core.Version("16.0.0")
-    BUILDER_CONFIGS = pair_configs(
-        "ar cs de en es fr hi id it ja kk nl pt ru zh", "News Commentary v16"
-    )
-
-
-class OpusGlobalVoices(_OpusCorpus):
-    """GlobalVoices v2018q4: citizen journalism."""
-
-    CORPUS = "GlobalVoices"
-    RELEASE = "v2018q4"
-    DESCRIPTION = "News stories of the web site Global Voices, translated by volunteers."
-    HOMEPAGE = "https://opus.nlpl.eu/GlobalVoices/corpus/version/GlobalVoices"
-    LICENSE = "CC BY 3.0"
-    VERSION = tfds.core.Version("2018.4.0")
-    BUILDER_CONFIGS = pair_configs(
-        "ar bg bn ca cs da de el en es fa fr he hi hu id it jp ko mg mk nl pl pt ro ru sq sr sv sw "
-        "tr ur zhs zht",
-        "GlobalVoices v2018q4",
-    )
-
-
-class OpusTatoeba(_OpusCorpus):
-    """Tatoeba v2023-04-12: everyday sentences.
-
-    The Tatoeba retrieval test set is a part of it: name that in `data.exclude`.
-    """
-
-    CORPUS = "Tatoeba"
-    RELEASE = "v2023-04-12"
-    DESCRIPTION = "Everyday sentences and their translations, written by volunteers."
-    HOMEPAGE = "https://opus.nlpl.eu/Tatoeba/corpus/version/Tatoeba"
-    LICENSE = "CC BY 2.0 FR"
-    VERSION = tfds.core.Version("2023.4.12")
-    BUILDER_CONFIGS = pair_configs(
-        "af ar be bg ca cs da de el en eo es et eu fi fr gl he hi hu id is it ja ko la lt lv mk nl "
-        "pl pt ro ru sk sr sv th tr tt uk vi",
-        "Tatoeba v2023-04-12",
-    )
-
-
-class OpusOpenSubtitles(_OpusCorpus):
-    """OpenSubtitles v2018: subtitles of films and series."""
-
-    CORPUS = "OpenSubtitles"
-    RELEASE = "v2018"
-    DESCRIPTION = "Subtitles of films and series from opensubtitles.org, aligned by time and text."
-    HOMEPAGE = "https://opus.nlpl.eu/OpenSubtitles/corpus/version/OpenSubtitles"
-    LICENSE = "Not stated; OPUS asks for a link to http://www.opensubtitles.org/."
-    CITATION = """
-@inproceedings{lison-tiedemann-2016-opensubtitles2016,
-  title = {{O}pen{S}ubtitles2016: Extracting Large Parallel Corpora from Movie and {TV} Subtitles},
-  author = {Lison, Pierre and Tiedemann, J{\\"o}rg},
-  booktitle = {Proceedings of LREC 2016},
-  pages = {923--929},
-  year = {2016},
-}
-"""
-    VERSION = tfds.core.Version("2018.0.0")
-    BUILDER_CONFIGS = pair_configs(
-        "af ar bg bn br bs ca cs da de el en eo es et eu fa fi fr gl he hi hr hu hy id is it ja ka "
-        "kk ko lt lv mk ml ms nl no pl pt pt_br ro ru si sk sl sq sr sv ta te th tl tr uk ur vi "
-        "zh_cn zh_tw",
-        "OpenSubtitles v2018",
-    )
-
-
-BUILDERS = (
-    *(EuroparlV7, ParaCrawlV5, Multi30k),
-    *(OpusNewsCommentary, OpusGlobalVoices, OpusTatoeba, OpusOpenSubtitles),
-)
+BUILDERS = (EuroparlV7, ParaCrawlV5)
 
 
 def join_on(

@@ -63,8 +63,7 @@ class TfdsReader(Reader):
             OSError: if the dataset cannot be prepared.
             ImportError: without `tensorflow_datasets`.
         """
-        builder = _make_builder(self._name, self._version, self._data_dir)
-        return _read_rows(builder, self._name, self._split, languages)
+        return _read_rows(self._make_builder(), self._name, self._split, languages)
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
         """None: its name and version define a dataset."""
@@ -76,51 +75,47 @@ class TfdsReader(Reader):
 
     def to_download(self) -> dict[str, Path]:
         """See `Reader.to_download`. Raises as `read`."""
-        builder = _make_builder(self._name, self._version, self._data_dir)
+        builder = self._make_builder()
         if builder.is_prepared() or not hasattr(builder, "to_download"):
             return {}
         return builder.to_download()
 
     def prepare(self, beam_options: Any = None) -> None:
         """Prepares the dataset if necessary. Raises as `read`."""
-        builder = _make_builder(self._name, self._version, self._data_dir)
-        _prepare(builder, self._name, beam_options)
+        _prepare(self._make_builder(), self._name, beam_options)
 
+    def _make_builder(self) -> "tfds.core.DatasetBuilder":
+        """The builder of the dataset, in a format that can be read without TensorFlow."""
+        tfds = import_extra("tensorflow_datasets", "train", f"tfds:{self._name}:")
+        from xling_jax.corpora import tfds_builders
 
-def _make_builder(
-    name: str, version: str | None, data_dir: str | None
-) -> "tfds.core.DatasetBuilder":
-    """Returns the builder of a dataset, in a format that can be read without TensorFlow."""
-    tfds = import_extra("tensorflow_datasets", "train", f"tfds:{name}:")
-    dataset, _, config = name.partition("/")
-    from xling_jax.corpora import tfds_builders
-
-    full_name = f"{name}:{version}" if version else name
-    try:
-        configs = tfds.builder_cls(dataset).builder_configs
-    except tfds.core.DatasetNotFoundError:
-        configs = {}  # TFDS may still find the files of a dataset without code
-    # TFDS would take the first of several configurations, and so the wrong languages.
-    if configs and config not in configs:
-        near = difflib.get_close_matches(config, configs, n=8, cutoff=0.3) or sorted(configs)[:8]
-        raise ValueError(
-            f"tfds:{full_name}: must name a configuration of {dataset}, such as "
-            f"{', '.join(near)}{'' if len(near) == len(configs) else ', ...'}; found {config!r}"
-        )
-    try:
-        builder = tfds.builder(full_name, data_dir=data_dir)
-        if not builder.is_prepared():
-            builder = tfds.builder(full_name, data_dir=data_dir, file_format="array_record")
-    except tfds.core.DatasetNotFoundError as error:
-        # Without community datasets, whose list TFDS fetches from the network.
-        known = tfds.list_builders(with_community_datasets=False)
-        raise ValueError(
-            f"tfds:{full_name}: unknown dataset; {did_you_mean(dataset, known)} defined here are "
-            f"{', '.join(builder.name for builder in tfds_builders.BUILDERS)}"
-        ) from error
-    except Exception as error:  # many kinds: a wrong version, damaged metadata
-        raise ValueError(f"tfds:{full_name}: {one_line(error, _MAX_ERROR_LENGTH)}") from error
-    return builder
+        dataset, _, config = self._name.partition("/")
+        full_name = f"{self._name}:{self._version}" if self._version else self._name
+        try:
+            configs = tfds.builder_cls(dataset).builder_configs
+        except tfds.core.DatasetNotFoundError:
+            configs = {}  # TFDS may still find the files of a dataset without code
+        # TFDS would take the first of several configurations, and so the wrong languages.
+        if configs and config not in configs:
+            near = difflib.get_close_matches(config, configs, n=8, cutoff=0.3) or [*configs][:8]
+            raise ValueError(
+                f"tfds:{full_name}: must name a configuration of {dataset}, such as "
+                f"{', '.join(near)}; found {config!r}"
+            )
+        try:
+            builder = tfds.builder(full_name, data_dir=self._data_dir)
+            if builder.is_prepared():
+                return builder
+            return tfds.builder(full_name, data_dir=self._data_dir, file_format="array_record")
+        except tfds.core.DatasetNotFoundError as error:
+            # Without community datasets, whose list TFDS fetches from the network.
+            known = tfds.list_builders(with_community_datasets=False)
+            raise ValueError(
+                f"tfds:{full_name}: unknown dataset; {did_you_mean(dataset, known)} defined here "
+                f"are {', '.join(builder.name for builder in tfds_builders.BUILDERS)}"
+            ) from error
+        except Exception as error:  # many kinds: a wrong version, damaged metadata
+            raise ValueError(f"tfds:{full_name}: {one_line(error, _MAX_ERROR_LENGTH)}") from error
 
 
 def _read_rows(
@@ -159,21 +154,15 @@ def _read_rows(
 def _prepare(builder: "tfds.core.DatasetBuilder", name: str, beam_options: Any = None) -> None:
     """Downloads and prepares a dataset if necessary, with errors of one line."""
     import tensorflow_datasets as tfds
-    from tensorflow_datasets.core.download import download_manager, extractor, util
 
     if builder.is_prepared():
         return
+    config = tfds.download.DownloadConfig(beam_options=beam_options)
     try:
-        builder.download_and_prepare(
-            download_config=tfds.download.DownloadConfig(beam_options=beam_options)
-        )
-    except (
-        util.DownloadError,
-        download_manager.NonMatchingChecksumError,
-        extractor.ExtractError,
-        extractor.UnsafeArchiveError,
-        OSError,
-    ) as error:
+        builder.download_and_prepare(download_config=config)
+    except (ImportError, RuntimeError):  # the latter of a runner of Beam
+        raise
+    except Exception as error:  # of downloads, check sums and archives
         raise OSError(
             f"tfds:{name}: cannot be prepared: {one_line(error, _MAX_ERROR_LENGTH)}"
         ) from error

@@ -1,1 +1,0 @@
-Pes běží po louce.

@@ -1,2 +1,0 @@
-¿Dónde está la estación?
-Es tarde.
