@@ -67,8 +67,8 @@ setup(
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],
         "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
-        # xling prepare --runner; brings protobuf 6. boto3 for s3://; gs:// needs apache-beam[gcp].
-        "beam": ["apache-beam>=2.70", "boto3>=1.9", "msgpack"],
+        # xling prepare --runner; brings protobuf 6. s3fs for s3://; gs:// needs gcsfs.
+        "beam": ["apache-beam>=2.70", "msgpack", "s3fs"],
         "data": ["datasets>=3", "pyarrow>=17"],  # corpora parquet: and hf:, pairs as Parquet
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders

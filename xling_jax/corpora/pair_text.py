@@ -24,12 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.corpora.beam import store
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.stages import Stage
+from xling_jax.files import urls
 from xling_jax.files.lines import BROKEN_UTF8, PROBLEMS
-from xling_jax.files.urls import is_url
 from xling_jax.files.whole import naming_errors
 
 # A chunk of rows goes to a process as one message and becomes one gzip member.
@@ -75,8 +74,9 @@ class SelectedRows:
     def read(self) -> list[tuple[str, str]]:
         """Reads the rows, each two texts in the order of the pair."""
         chunk = self.chunk
-        with store.open_at(chunk.path, chunk.start) as file:
-            lines = gzip.decompress(file.read(chunk.size)).decode("utf-8").split("\n")
+        with urls.open_at(chunk.path, chunk.start) as file:
+            content = file.read(chunk.size)
+        lines = gzip.decompress(content).decode("utf-8").split("\n")
         mask = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=chunk.num_rows)
         return [tuple(lines[row].split("\t")) for row in np.flatnonzero(mask)]
 
@@ -134,8 +134,8 @@ class PairText:
         if not self.num_rows.get(pair):
             return np.zeros(0, "<u8")
         path = self._directory / f"{pair}.hashes"
-        if is_url(self._where) and not path.exists():
-            store.fetch(f"{self._where}/{path.name}", path)
+        if urls.is_url(self._where) and not path.exists():
+            path.write_bytes(urls.read(f"{self._where}/{path.name}"))
         return np.memmap(path, "<u8", mode="r")
 
     def chunks(self, pair: str) -> Iterator[TextChunk]:

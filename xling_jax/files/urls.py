@@ -2,20 +2,22 @@
 
 An object store has no rename, no append and no memory maps, which workdirs, token shards and
 outputs rely on. So what is at a URL is copied here before it is used, and copied back when it is
-done. Only orbax writes to a store itself, its checkpoints. Every function here raises OSError with
-the URL if the store fails, and ValueError for an unsupported protocol.
+done; orbax writes checkpoints to a store itself, and so do workers of Beam. Every function raises
+OSError with the URL if the store fails, and ValueError for an unsupported protocol.
 """
 
 import contextlib
 import logging
+import os
 import re
+import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.untrusted import one_line
-from xling_jax.files.whole import lock_directory, whole_directory
+from xling_jax.files.whole import lock_directory, whole_directory, write_whole
 
 _logger = logging.getLogger(__name__)
 
@@ -79,26 +81,85 @@ def put(path: Path, url: str, without: Collection[str] = ()) -> None:
                 store.put(list(chosen), list(chosen.values()))
 
 
-def remove(url: str) -> None:
-    """Removes a file, or what is below a directory."""
-    with _store(url) as (store, root), contextlib.suppress(FileNotFoundError):
+def remove(path: str) -> None:
+    """Removes a file at a path or URL, or what is below a directory."""
+    if not is_url(path):
+        shutil.rmtree(path) if os.path.isdir(path) else Path(path).unlink(missing_ok=True)
+        return
+    with _store(path) as (store, root), contextlib.suppress(FileNotFoundError):
         if found := store.find(root):
             store.rm(found)
 
 
-def read(url: str) -> bytes | None:
-    """Content of a file; None if there is none."""
-    with _store(url) as (store, root):
-        try:
-            return store.cat_file(root)
-        except FileNotFoundError:
-            return None
+def read(path: str) -> bytes | None:
+    """Content of a file at a path or URL; None if there is none."""
+    try:
+        with open_at(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
-def exists(url: str, name: str = "") -> bool:
-    """True if there is a file, directory or bucket at a URL; with a name, such a file in it."""
-    with _store(url) as (store, root):
+@contextlib.contextmanager
+def open_at(path: str, start: int = 0) -> Iterator[IO[bytes]]:
+    """Opens a file at a path or URL to be read from a byte on, as it is stored."""
+    if not is_url(path):
+        with open(path, "rb") as file:
+            file.seek(start)
+            yield file
+        return
+    with _store(path) as (store, root), store.open(root, "rb") as file:
+        file.seek(start)
+        yield file
+
+
+def write(path: str, content: bytes) -> None:
+    """Writes a file at a path or URL whole or not at all, with the directories that it needs."""
+    if is_url(path):
+        with _store(path) as (store, root):
+            store.pipe_file(root, content)
+    else:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+
+
+def exists(path: str, name: str = "") -> bool:
+    """True if there is a file or directory at a path or URL; with a name, such a file in it."""
+    if not is_url(path):
+        return os.path.exists(os.path.join(path, name) if name else path)
+    with _store(path) as (store, root):
         return store.exists(f"{root.rstrip('/')}/{name}" if name else root)
+
+
+def find(path: str) -> list[str]:
+    """The files below a directory, or that match the pattern of a URL, sorted."""
+    if not is_url(path):
+        return sorted(str(found) for found in Path(path).rglob("*") if found.is_file())
+    scheme = path.partition("://")[0]
+    with _store(path) as (store, root):
+        names = (
+            store.glob(root, detail=True)
+            if _PATTERN.search(path)
+            else store.find(root, detail=True)
+        )
+        files = [name for name, info in names.items() if info["type"] == "file"]
+    return sorted(f"{scheme}://{name.lstrip('/')}" for name in files)
+
+
+def state(path: str) -> tuple[int, int | str]:
+    """The size of a file at a path or URL, and what changes when the file does."""
+    if not is_url(path):
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
+    with _store(path) as (store, root):
+        return store.size(root), store.ukey(root)
+
+
+def check(path: str) -> None:
+    """Raises ValueError for the URL of an unsupported protocol."""
+    if is_url(path):
+        with _store(path):
+            pass
 
 
 def _list(url: str, top: str) -> dict[str, dict]:
@@ -147,5 +208,7 @@ def _store(url: str) -> Iterator[tuple[Any, str]]:
         raise ValueError(f"{url}: {protocol}:// is not supported here; {hint}") from error
     try:
         yield store, root
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{url}: no such file") from error
     except Exception as error:
         raise OSError(f"{url}: {type(error).__name__}: {one_line(error, 300)}") from error

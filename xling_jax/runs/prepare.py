@@ -11,8 +11,8 @@ from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.prepare import prepare
 from xling_jax.corpora.prepared import PreparedData
 from xling_jax.encode.teacher import Teacher
+from xling_jax.files import urls
 from xling_jax.files.progress import counted, track
-from xling_jax.files.urls import is_url
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.workdir import Workdir
 
@@ -61,16 +61,15 @@ def prepare_workdir(
 
 def prepare_on_beam(runner: BeamRunner, experiment: Experiment, workdir: str) -> dict[str, Any]:
     """Prepares the data of a run on Apache Beam; returns the counts."""
-    from xling_jax.corpora.beam import store
     from xling_jax.corpora.beam.prepare import prepare as beam_prepare
 
     # A URL is Beam's to read and write, and may be of a kind that training does not know.
-    store.check(workdir)
-    here = None if is_url(workdir) else Workdir(workdir)
+    urls.check(workdir)
+    here = None if urls.is_url(workdir) else Workdir(workdir)
     started = time.monotonic()
     with here.in_use() if here else contextlib.nullcontext():
-        steps = store.join(workdir, "checkpoints", "[0-9]**")
-        keep = here.has_checkpoints() if here else bool(store.match(steps))
+        steps = f"{workdir.rstrip('/')}/checkpoints/[0-9]*/**"
+        keep = here.has_checkpoints() if here else bool(urls.find(steps))
         preparation = experiment.preparation
         counts = beam_prepare(runner, preparation, workdir=workdir, local=local_name, keep=keep)
     rows = sum(pair["rows"] for pair in counts["pairs"].values())

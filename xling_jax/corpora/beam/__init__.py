@@ -1,7 +1,6 @@
 """Apache Beam as the engine of preparation, for corpora beyond one machine; an extra.
 
     runner.py     a runner and its options; how a run of it ends
-    store.py      files of any of Beam's file systems
     engine.py     the work of the stages as pipelines
     prepare.py    the launch, and workdirs at URLs
 

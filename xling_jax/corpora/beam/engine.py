@@ -14,14 +14,19 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import json
 import logging
+import math
 import os
+import posixpath
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.corpora.beam import store
+import msgpack
+
 from xling_jax.corpora.beam.runner import BeamRunner, keeping_error, raise_kept_error
 from xling_jax.corpora.engine import Engine
 from xling_jax.corpora.pair_text import (
@@ -36,6 +41,7 @@ from xling_jax.corpora.pair_text import (
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
+from xling_jax.files import urls
 from xling_jax.files.urls import is_url
 from xling_jax.files.whole import write_json, write_record
 
@@ -49,6 +55,8 @@ _BLOCK_BYTES = 1 << 20
 # Enough for the first line of a compressed file.
 _HEAD_BYTES = 1 << 22
 _NO_CHUNK = -1
+# Broken bytes of a text are marked, and yet: JSON and XML can name a lone surrogate.
+_SURROGATES = "surrogatepass"
 
 _logger = logging.getLogger(__name__)
 
@@ -65,8 +73,8 @@ class BeamEngine(Engine):
     def __init__(self, runner: BeamRunner, workdir: str, here: Path):
         super().__init__(1, lambda items, *_, **__: items, everywhere)
         self._runner, self._workdir, self._here = runner, workdir, here
-        self._scratch = store.join(workdir, "data", ".beam.partial")
-        self._errors = store.join(self._scratch, "errors")
+        self._scratch = posixpath.join(workdir, "data", ".beam.partial")
+        self._errors = posixpath.join(self._scratch, "errors")
 
     def files(self, reader: Reader, languages: Sequence[str]) -> list[str]:
         """See `Engine.files`."""
@@ -75,7 +83,7 @@ class BeamEngine(Engine):
 
     def state(self, path: str) -> tuple[int, int]:
         """See `Engine.state`."""
-        return store.state(path)
+        return urls.state(path)
 
     def hash_files(self, paths: Sequence[str]) -> list[str]:
         """See `Engine.hash_files`."""
@@ -108,9 +116,7 @@ class BeamEngine(Engine):
         def add_steps(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
-            split, read, find_chunks, cut, clean, finish = _make_steps(
-                functions, self._runner.options
-            )
+            split, read, find_chunks, cut, clean, finish = _make_steps(functions)
             rows = (
                 pipeline
                 | "Corpora" >> beam.Create(range(len(corpora)))
@@ -142,9 +148,9 @@ class BeamEngine(Engine):
 
         self._run(add_steps)
         for stage, target in zip(stages, targets):
-            self._require(store.join(target, stage.record))
+            self._require(posixpath.join(target, stage.record))
             if is_url(target):
-                store.fetch(store.join(target, stage.record), stage.directory / stage.record)
+                copy_file(posixpath.join(target, stage.record), stage.directory / stage.record)
 
     def text(self, stage: Stage) -> PairText:
         """See `Engine.text`."""
@@ -170,29 +176,29 @@ class BeamEngine(Engine):
         """The directory of a pair at a URL, without shards of another key."""
         _, pair, key, _ = shard.directory.name.split(".")
         place = self._place_of(shard.directory.with_name(pair))
-        marker = store.join(place, UNFINISHED)
-        if not store.exists(marker) or store.read(marker).decode() != key:
-            store.remove_below(place)
-            store.write(marker, key.encode())
+        marker = posixpath.join(place, UNFINISHED)
+        if urls.read(marker) != key.encode():
+            urls.remove(place)
+            urls.write(marker, key.encode())
         return place
 
     def _place_of(self, directory: Path) -> str:
         """Where workers find a directory of the workdir."""
-        return store.join(self._workdir, directory.relative_to(self._here).as_posix())
+        return posixpath.join(self._workdir, directory.relative_to(self._here).as_posix())
 
     def _map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Calls a function for each item; the results are small enough for one machine."""
         if not items:
             return []
-        results = store.join(self._scratch, "results")
+        results = posixpath.join(self._scratch, "results")
         numbered = functools.partial(_numbered, function, errors=self._errors)
         functions = self._store_functions(numbered, functools.partial(_gather, results))
-        stored = _store_items(store.join(self._scratch, "items"), items)
+        stored = _store_items(posixpath.join(self._scratch, "items"), items)
 
         def add_steps(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
-            call, gather = _make_steps(functions, self._runner.options)
+            call, gather = _make_steps(functions)
             _ = (
                 pipeline
                 | "Items" >> beam.Create(stored)
@@ -203,27 +209,26 @@ class BeamEngine(Engine):
             )
 
         self._run(add_steps)
-        found = store.read_packed(results) or []
+        found = _read_packed(results) or []
         if len(found) < len(items):
             raise_kept_error(self._errors)
             self._require(results)
-        store.remove_below(self._scratch)
+        urls.remove(self._scratch)
         return found
 
     def _store_functions(self, *functions: Callable) -> list[tuple[str, int, int]]:
         """Stores functions for `_make_steps`; their state may be too large for a graph."""
-        return _store_items(store.join(self._scratch, "functions"), functions)
+        return _store_items(posixpath.join(self._scratch, "functions"), functions)
 
     def _run(self, add_steps: Callable[["beam.Pipeline"], None]) -> None:
         _logger.info("working on %s", self._runner.name)
         if is_url(self._workdir):  # what it says will not be true for a while
-            manifest = store.join(self._workdir, "data", "manifest.json")
-            store.remove([manifest] if store.exists(manifest) else [])
+            urls.remove(posixpath.join(self._workdir, "data", "manifest.json"))
         self._runner.run(add_steps, self._errors)
 
     def _require(self, path: str) -> None:
         """Raises what kept a pipeline from writing a file that is missing."""
-        if not store.exists(path):
+        if not urls.exists(path):
             raise_kept_error(self._errors)
             raise FileNotFoundError(
                 f"{path}: missing although the pipeline is done; give --workdir a URL, or mount it "
@@ -233,7 +238,7 @@ class BeamEngine(Engine):
 
 def everywhere(path: str) -> str:
     """A path as workers have to see it, who run in another directory."""
-    store.check(path)
+    urls.check(path)
     return path if is_url(path) else os.path.abspath(path)
 
 
@@ -255,8 +260,8 @@ def copied(
             if not is_url(pattern):
                 return pattern
             below = lambda url: Path(directory, url.partition("://")[2])
-            for url in store.match(pattern):
-                store.fetch(url, below(url), num_bytes)
+            for url in urls.find(pattern):
+                copy_file(url, below(url), num_bytes)
             return str(below(pattern))
 
         try:
@@ -270,7 +275,7 @@ def copied(
 
 def _hash_file(path: str) -> str:
     digest = hashlib.sha256()
-    with store.open_at(path) as file:
+    with urls.open_at(path) as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
@@ -314,7 +319,7 @@ def _read(
         )
         counter, lengths = RowCounter(name_of(reader.name)), array.array("I")
         for chunk in counter.chunks(map(named, reader.rows(languages)), min_languages):
-            yield TaggedOutput("rows", (corpus, number, len(lengths), store.pack(chunk)))
+            yield TaggedOutput("rows", (corpus, number, len(lengths), pack(chunk)))
             lengths.extend(num_chars(row) for row in chunk)
         known = (number, num_parts, counter.files, lengths.tobytes())
         yield TaggedOutput("file", (corpus, known))
@@ -353,10 +358,10 @@ def _cut(
     if corpus not in chunks:
         return
     first, begins = chunks[corpus][1][part]
-    rows, place = store.unpack(packed), bisect.bisect(begins, start)
+    rows, place = unpack(packed), bisect.bisect(begins, start)
     while rows:
         end = begins[place] - start if place < len(begins) else len(rows)
-        yield (corpus, first + place), (part, start, store.pack(rows[:end]))
+        yield (corpus, first + place), (part, start, pack(rows[:end]))
         rows, start, place = rows[end:], start + end, place + 1
 
 
@@ -369,19 +374,19 @@ def _clean(
 ) -> Iterator[tuple[int, tuple[int, bytes]]]:
     """Cleans a chunk and writes its text; yields (corpus, (number, what is known of it))."""
     corpus, number = chunk[0]
-    path = store.join(targets[corpus], f"{number:06d}")
+    path = posixpath.join(targets[corpus], f"{number:06d}")
     with keeping_error(errors, f"{corpus:05d}-{number:06d}"):
-        if (found := store.read_packed(path)) is None:
+        if (found := _read_packed(path)) is None:
             found, rows = (
                 {},
-                [row for *_, packed in sorted(chunk[1]) for row in store.unpack(packed)],
+                [row for *_, packed in sorted(chunk[1]) for row in unpack(packed)],
             )
             for pair, made in cleaner(rows).items():
                 if made.hashes:
-                    store.write(f"{path}.{pair}.tsv.gz", made.text)
+                    urls.write(f"{path}.{pair}.tsv.gz", made.text)
                 found[pair] = (made.hashes, dict(made.counts), (*made.entry, number))
-            store.write_packed(path, found)
-        yield corpus, (number, store.pack(found))
+            urls.write(path, pack(found))
+        yield corpus, (number, pack(found))
 
 
 def _finish(
@@ -399,13 +404,12 @@ def _finish(
     with keeping_error(errors, f"{number:05d}"), tempfile.TemporaryDirectory() as directory:
         counter = RowCounter(readers[number].name, chunks[number][0])
         written = (
-            {pair: PairChunk(b"", *known) for pair, known in store.unpack(found[chunk]).items()}
+            {pair: PairChunk(b"", *known) for pair, known in unpack(found[chunk]).items()}
             for chunk in sorted(found)
         )
-        with store.naming_full_disk():
-            record = write_pair_text(written, Path(directory), counter)
-            write_record(Path(directory, stages[number].record), record)
-        store.upload(Path(directory), targets[number], last=stages[number].record)
+        record = write_pair_text(written, Path(directory), counter)
+        write_record(Path(directory, stages[number].record), record)
+        _upload(Path(directory), targets[number], last=stages[number].record)
     yield from ()
 
 
@@ -414,13 +418,11 @@ def _write_shard(writer: ShardWriter, targets: dict[Path, str], shard: Shard) ->
     if not targets:
         return shard.counts() or writer(shard)
     target, name = targets[shard.directory], f"{shard.path.name}.json"
-    counts = store.join(target, name)
-    if store.exists(counts):
-        return store.read_json(counts)
+    if (counts := urls.read(posixpath.join(target, name))) is not None:
+        return json.loads(counts)
     with tempfile.TemporaryDirectory() as directory:
-        with store.naming_full_disk():
-            found = writer(dataclasses.replace(shard, directory=Path(directory)))
-        store.upload(Path(directory), target, last=name)
+        found = writer(dataclasses.replace(shard, directory=Path(directory)))
+        _upload(Path(directory), target, last=name)
     return found
 
 
@@ -436,7 +438,7 @@ def _numbered(
 def _gather(path: str, results: tuple[None, Iterable[tuple[int, Any]]]) -> Iterator[None]:
     """Writes the results, if there is one of each item."""
     found = dict(results[1])
-    store.write_packed(path, [found[number] for number in sorted(found)])
+    urls.write(path, pack([found[number] for number in sorted(found)]))
     yield from ()
 
 
@@ -445,7 +447,7 @@ def _store_items(path: str, items: Sequence[Any]) -> list[tuple[str, int, int, i
     from apache_beam.internal import pickler
 
     content = [pickler.dumps(item) for item in items]
-    store.write(path, b"".join(content))
+    urls.write(path, b"".join(content))
     starts = [0]
     for one in content:
         starts.append(starts[-1] + len(one))
@@ -455,13 +457,48 @@ def _store_items(path: str, items: Sequence[Any]) -> list[tuple[str, int, int, i
 def _load(path: str, start: int, size: int) -> Any:
     from apache_beam.internal import pickler
 
-    with store.open_at(path, start) as file:
-        return pickler.loads(file.read(size))
+    with urls.open_at(path, start) as file:
+        content = file.read(size)
+    return pickler.loads(content)
 
 
-def _make_steps(
-    functions: Sequence[tuple[str, int, int, int]], options: Sequence[str]
-) -> "list[beam.DoFn]":
+def pack(value: Any) -> bytes:
+    """Packs numbers, strings, bytes, lists and dicts."""
+    return zlib.compress(msgpack.packb(value, unicode_errors=_SURROGATES), 1)
+
+
+def unpack(packed: bytes) -> Any:
+    """Returns what `pack` packed; tuples are lists."""
+    content = zlib.decompress(packed)
+    return msgpack.unpackb(content, unicode_errors=_SURROGATES, strict_map_key=False)
+
+
+def _read_packed(path: str) -> Any:
+    packed = urls.read(path)
+    return None if packed is None else unpack(packed)
+
+
+def copy_file(path: str, local: Path, num_bytes: int | None = None) -> None:
+    """Copies a file, or its first bytes, to this machine."""
+    local.parent.mkdir(parents=True, exist_ok=True)
+    if num_bytes == 0:
+        local.touch()
+        return
+    left = math.inf if num_bytes is None else num_bytes
+    with urls.open_at(path) as source, open(local, "wb") as target:
+        while left > 0 and (block := source.read(min(_BLOCK_BYTES, left))):
+            target.write(block)
+            left -= len(block)
+
+
+def _upload(directory: Path, where: str, last: str) -> None:
+    """Copies the files below a directory, the one that says that it is whole last."""
+    files = {p.relative_to(directory).as_posix(): p for p in directory.rglob("*") if p.is_file()}
+    for name in sorted(files, key=lambda name: (name == last, name)):
+        urls.write(posixpath.join(where, name), files[name].read_bytes())
+
+
+def _make_steps(functions: Sequence[tuple[str, int, int, int]]) -> "list[beam.DoFn]":
     """Makes steps that call stored functions, which a worker loads once."""
     import apache_beam as beam
 
@@ -472,7 +509,6 @@ def _make_steps(
             self._place = place
 
         def setup(self) -> None:
-            store.use_options(options)
             self._function = _load(*self._place)
 
         def process(self, element: Any, *sides: Any) -> Iterable[Any]:

@@ -8,12 +8,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xling_jax.corpora import prepare as here
-from xling_jax.corpora.beam import store
-from xling_jax.corpora.beam.engine import UNFINISHED, BeamEngine, everywhere
+from xling_jax.corpora.beam.engine import UNFINISHED, BeamEngine, copy_file, everywhere
 from xling_jax.corpora.beam.runner import BeamRunner
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.specs import open_corpus
-from xling_jax.files.urls import is_url
+from xling_jax.files import urls
 
 # The records of stages, without those of single shards.
 _RECORDS = ("text.json", "pair.json", "counts.json", "manifest.json", "input_hashes.json")
@@ -57,15 +56,15 @@ def prepare(
 @contextlib.contextmanager
 def _records_here(workdir: str) -> Iterator[Path]:
     """Gives a directory with the records of a workdir; its changes are copied back."""
-    if not is_url(workdir):
+    if not urls.is_url(workdir):
         yield Path(workdir)
         return
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        for path in store.below(workdir):
+        for path in urls.find(workdir):
             relative = path.removeprefix(f"{workdir}/")
             if relative.startswith("vocab/") or relative.endswith(_RECORDS):
-                store.fetch(path, directory / relative)
+                copy_file(path, directory / relative)
         before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
         is_done = False
         try:
@@ -89,7 +88,7 @@ def _copy_back(directory: Path, workdir: str, before: dict[Path, bytes], is_done
         if not is_record or ".partial/" in name or (name == last and not is_done):
             continue
         if (content := path.read_bytes()) != before.get(path) or name == last:
-            store.write(f"{workdir}/{name}", content)
+            urls.write(f"{workdir}/{name}", content)
     if not is_done:
         return
     stages = {
@@ -104,7 +103,7 @@ def _copy_back(directory: Path, workdir: str, before: dict[Path, bytes], is_done
         return in_stage or path.parent == PurePosixPath("data")
 
     for top in ("data", "vocab"):
-        found = store.below(f"{workdir}/{top}")
-        unused = [path for path in found if not is_used(path.removeprefix(f"{workdir}/"))]
-        if unused:
-            store.remove(unused)
+        found = urls.find(f"{workdir}/{top}")
+        for path in found:
+            if not is_used(path.removeprefix(f"{workdir}/")):
+                urls.remove(path)

@@ -4,10 +4,11 @@ import contextlib
 import dataclasses
 import io
 import logging
+import posixpath
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from xling_jax.corpora.beam import store
+from xling_jax.files import urls
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -47,7 +48,7 @@ class BeamRunner:
         Raises:
             OSError: from reading or writing, or if the pipeline failed. Broken input is kept only.
         """
-        store.remove_below(errors)  # of an earlier run
+        urls.remove(errors)  # of an earlier run
         pipeline, result = self._make_pipeline(), None
         add_steps(pipeline)
         try:
@@ -134,7 +135,7 @@ def keeping_error(directory: str, name: str) -> Iterator[None]:
         is_input_wrong = isinstance(error, ValueError)
         name += BROKEN if is_input_wrong else OTHER
         with contextlib.suppress(OSError):
-            store.write(store.join(directory, name), text.encode())
+            urls.write(posixpath.join(directory, name), text.encode())
         if not is_input_wrong:
             raise
 
@@ -144,6 +145,6 @@ def raise_kept_error(directory: str) -> None:
 
     Others may have been overcome by a second try.
     """
-    for path in sorted(store.below(directory), key=lambda path: (not path.endswith(BROKEN), path)):
-        text = store.read(path).decode()
+    for path in sorted(urls.find(directory), key=lambda path: (not path.endswith(BROKEN), path)):
+        text = urls.read(path).decode()
         raise (ValueError if path.endswith(BROKEN) else OSError)(text)

@@ -1,0 +1,43 @@
+"""Corpora at URLs, as workers read them."""
+
+import fsspec
+import pytest
+
+from xling_jax.corpora.beam.engine import copied
+from xling_jax.corpora.specs import open_corpus
+
+_LANGUAGES = ("de", "en")
+
+
+@pytest.fixture
+def store():
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    yield files
+    files.store.clear()
+
+
+def files_of(spec: str) -> list[str]:
+    with copied(open_corpus(spec), 0) as (reader, name_of):
+        return list(map(name_of, reader.files(_LANGUAGES)))
+
+
+def test_two_stars_stand_for_no_directory_as_well(store):
+    for name in ("e/f/z.tsv", "e/y.tsv", "x.tsv", "x.txt"):
+        store.pipe_file(f"/b/d/{name}", b"de\ten\n")
+    found = [f"memory://b/d/{name}" for name in ("e/f/z.tsv", "e/y.tsv", "x.tsv")]
+    assert files_of("tsv:memory://b/d/**/*.tsv") == found
+    assert files_of("tsv:memory://b/d/*/*.tsv") == found[1:2]
+
+
+def test_errors_name_the_file_and_not_its_copy(store):
+    store.pipe_file("/b/d/a.tsv", b"de\ten\n\n")
+    with (
+        pytest.raises(ValueError, match=r"^memory://b/d/a\.tsv: no row holds text"),
+        copied(open_corpus("tsv:memory://b/d/*.tsv")) as (reader, name_of),
+    ):
+        rows = reader.rows(_LANGUAGES)
+        assert name_of(next(rows).file) == "memory://b/d/a.tsv"
+        next(rows)
+    with pytest.raises(FileNotFoundError, match=r"^tsv:memory://b/e/\*\.tsv: no such file"):
+        files_of("tsv:memory://b/e/*.tsv")
