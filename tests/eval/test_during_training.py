@@ -64,19 +64,16 @@ def test_a_directory_of_pairs_is_measured_under_the_codes_of_the_config(tmp_path
     assert metrics["tatoeba/p_at_1"] == 1 and metrics["tatoeba/error"] == 0
 
 
-@pytest.mark.parametrize("task, metric", [("retrieval", "p_at_1"), ("xsim", "xsim")])
-def test_a_set_without_some_of_the_languages_is_measured_in_the_others(
-    task, metric, tmp_path, caplog
-):
+def test_a_set_without_some_of_the_languages_is_measured_in_the_others(tmp_path, caplog):
     path = tmp_path / "own.tsv"
     write(path, ["de\ten", *(f"de {word}\ten {word}" for word in WORDS)])
     caplog.set_level("INFO")
-    assert make(("en", "de", "es", "fr"), **{task: (str(path),)})[f"own/{metric}"] in (0, 1)
+    assert make(("en", "de", "es", "fr"), retrieval=(str(path),))["own/p_at_1"] in (0, 1)
     assert caplog.messages == [f"{path}: no text in es, fr; measured in en, de"]
     with pytest.raises(OptionError) as error:
-        make(("en", "es"), **{task: (str(path),)})
+        make(("en", "es"), retrieval=(str(path),))
     assert str(error.value) == (
-        f"evaluation.{task}: {path}: must have text in at least two of en, es; found de, en; "
+        f"evaluation.retrieval: {path}: must have text in at least two of en, es; found de, en; "
         "set --config.languages, or leave the file out"
     )
 
@@ -111,7 +108,7 @@ def test_a_config_may_name_any_task_of_the_registry():
 
 
 def test_a_string_is_one_path(tmp_path):
-    task, override = "xsim", "--config.evaluation.xsim"
+    task, override = "retrieval", "--config.evaluation.retrieval"
     for given in ("my/dev.tsv", "('my/dev.tsv',)"):
         experiment = load("ct_laser:smoke", [f"{override}={given}"])
         assert experiment.evaluation[task] == ("my/dev.tsv",)
@@ -131,8 +128,7 @@ def test_a_string_is_one_path(tmp_path):
 
 def test_every_task_can_be_measured(tmp_path):
     lines = {code: [f"{code} {word}" for word in WORDS] for code in ("de", "en")}
-    for name in ("dev", "pool"):
-        write(tmp_path / f"{name}.tsv", ["de\ten", *map("\t".join, zip(*lines.values()))])
+    write(tmp_path / "dev.tsv", ["de\ten", *map("\t".join, zip(*lines.values()))])
     for code, texts in lines.items():
         write(tmp_path / f"de-en.training.{code}", [f"{i}\t{t}" for i, t in enumerate(texts)])
     write(tmp_path / "de-en.training.gold", [f"{i}\t{i}" for i in range(len(WORDS))])
@@ -147,7 +143,6 @@ def test_every_task_can_be_measured(tmp_path):
     write(tmp_path / "probing" / "past_present.txt", rows)
     paths = {
         "retrieval": tmp_path / "dev.tsv",
-        "xsim": tmp_path / "pool.tsv",
         "classification": write_labeled(tmp_path / "weather", ("de", "en")),
         "mining": tmp_path,
         "alignment": tmp_path / "documents.jsonl",
@@ -157,9 +152,7 @@ def test_every_task_can_be_measured(tmp_path):
     metrics = make(**{task: (str(path),) for task, path in paths.items()})
     for name in ("dev/p_at_1", "weather/cross", "de-en/f1", "documents/recall", "Tense/accuracy"):
         assert metrics[name] == 1
-    # Cheap: no diagonal, no altered copies.
-    assert metrics["pool/xsim"] == 0 and "pool/xsim_plus_plus" not in metrics
-    assert "dev/p_at_1_all" not in metrics
+    assert metrics["dev/xsim"] == 0 and "dev/p_at_1_all" not in metrics  # cheap: no diagonal
     assert set(paths) == set(TASKS)
 
 

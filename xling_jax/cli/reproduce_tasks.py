@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any
 
 from xling_jax.cli.reproduce_runs import Reproduction, overrides_of
 from xling_jax.config import load
-from xling_jax.files.whole import read_json, whole_directory
+from xling_jax.files.whole import read_json
 from xling_jax.options import OptionError
 from xling_jax.papers.tables import Cells, Key, Part, Published, Table
 
@@ -166,10 +165,8 @@ def _xsr(self: Reproduction, part: Part) -> Measured:
     if not files and self.scale != "paper":
         return Measured()
     part = dataclasses.replace(part, languages=(first, second))
-    samples = self.workdir / "xsr" / f"{first}-{second}"
-    if not self.dry_run:
-        _draw(self, data, (first, second), samples)
-    results, _ = self.evaluate(part, "retrieval", [data], "--xsr-samples", samples)
+    drawn = ",".join(map(str, _XSR_SMOKE if self.scale == "smoke" else XSR))
+    results, _ = self.evaluate(part, "retrieval", [data], "--xsr", drawn)
     found = _found_in(results, part)
     for matrix in (results.get("matrices") or {}).values():
         for key in found.cells:
@@ -178,24 +175,6 @@ def _xsr(self: Reproduction, part: Part) -> Measured:
                 found.notes[key] = f"of {count:,}"
     found.facts.clear()
     return found
-
-
-def _draw(self: Reproduction, data: str, pair: tuple[str, str], directory: Path) -> None:
-    """Draws the queries and candidates of both directions, the same for all systems."""
-    from xling_jax.eval import xsr
-    from xling_jax.eval.retrieval_data import load_retrieval_data
-
-    if directory.exists():
-        return
-    one = load_retrieval_data(data, pair)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with whole_directory(directory) as partial:
-        for source, target in itertools.permutations(pair):
-            sides = [one.parts[0].texts[code] for code in (source, target)]
-            keys, queries = _XSR_SMOKE if self.scale == "smoke" else XSR
-            keys = min(keys, len(xsr.distinct_rows(*sides)))
-            sample = xsr.draw_sample(*sides, keys, min(queries, keys))
-            sample.save(partial / f"{one.name}.xsr.{source}-{target}.json")
 
 
 def _probing(self: Reproduction, part: Part) -> Measured:

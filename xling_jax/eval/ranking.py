@@ -6,7 +6,7 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.knn import neighbor_mean
-from xling_jax.align.margin import MARGINS, csls, ratio_margin
+from xling_jax.align.margin import csls, ratio_margin
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.registry import check_choice
 
@@ -65,20 +65,19 @@ def nearest_by_margin(
     source: np.ndarray,
     target: np.ndarray,
     *,
-    margin: str = "ratio",
-    k: int = MARGIN_NEIGHBORS,
     source_pool: np.ndarray | None = None,
 ) -> np.ndarray:
     """Finds for each source the target that LASER's `xsim.py` finds, [n] int64.
 
-    That is, of the k targets nearest by cosine the one with the largest margin, the nearer one of
-    equals. Neighborhoods are of k too, those of targets in the `source_pool`, or the queries as in
-    LASER. Embeddings as of `rank`.
+    That is, of the 4 targets nearest by cosine the one with the largest ratio margin, the nearer
+    one of equals. Neighborhoods are of 4 too, those of targets in the `source_pool`, or the queries
+    as in LASER. Embeddings as of `rank`.
     """
+    k = MARGIN_NEIGHBORS
     cosine, nearest = knn.top_k(source, target, k)
     used, inverse = np.unique(nearest, return_inverse=True)
     target_mean = neighbor_mean(target[used], source if source_pool is None else source_pool, k)[
         inverse.reshape(nearest.shape)
     ]
-    scores = MARGINS[margin](cosine, cosine.mean(axis=1), target_mean)
+    scores = ratio_margin(cosine, cosine.mean(axis=1), target_mean)
     return np.take_along_axis(nearest, scores.argmax(axis=1)[:, None], axis=1)[:, 0]

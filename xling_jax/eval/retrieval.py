@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.encode.texts import Encode, encode_unique
-from xling_jax.eval import xsr
-from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
+from xling_jax.eval import retrieval_data, xsr
+from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
 from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, nearest_by_margin, rank
-from xling_jax.eval.results import Heatmap, Projection, percent
-from xling_jax.eval.retrieval_data import ParallelTask, RetrievalData, load_distractors
+from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
+from xling_jax.eval.retrieval_data import ALTERED_KINDS, Altered, RetrievalData
+from xling_jax.eval.tasks import Task
 from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -29,10 +33,13 @@ MATCHES = ("index", "text")
 _NUM_KEYS, _NUM_QUERIES = 200_000, 2_000  # of XSR, as published
 _NUM_EXAMPLES = 5  # translations joined by lines in the projections
 _MAX_HEATMAP_LANGUAGES = 30
+# What is found instead of the translation: a copy of it, by kind, or another sentence.
+_MISALIGNED = "misaligned"
+_PLUS_PLUS = ("xsim_plus_plus", _MISALIGNED, *ALTERED_KINDS)
 
 
 @dataclass(frozen=True)
-class Retrieval(ParallelTask):
+class Retrieval(Task):
     """P@k between all languages in both directions, the error rate reported for Tatoeba, xSIM."""
 
     similarity: str = option("cosine", "how candidates are ranked", SIMILARITIES)
@@ -47,20 +54,31 @@ class Retrieval(ParallelTask):
         "also search each language of an n-way file in itself, as Yu et al. (2018) do: the "
         "diagonal of the matrix, and the means over all of it",
     )
+    distractors: tuple[Path, ...] = option(
+        (), "additional candidates, one per line", metavar="NAME.LANG.txt[.gz]"
+    )
+    altered: tuple[Path, ...] = option(
+        (),
+        "altered copies of sentences, for xSIM++ into their language: lines "
+        "kind<TAB>original<TAB>altered below such a header, of the kinds "
+        + ", ".join(ALTERED_KINDS),
+        metavar="NAME.LANG.tsv[.gz]",
+    )
     xsr: tuple[int, ...] | None = option(
         None,
-        "draw keys and queries from each data set as MUSE does (200000,2000 if no numbers are "
-        "given) and keep the rows drawn in the output directory",
+        "draw at most so many keys and queries from each data set as MUSE does (200000,2000 if no "
+        "numbers are given)",
         positive=True,
         nargs="?",
         const=(_NUM_KEYS, _NUM_QUERIES),
         metavar="KEYS,QUERIES",
     )
-    xsr_samples: Path | None = option(
-        None, "directory with the rows that an earlier --xsr drew", metavar="DIR"
-    )
 
     title = "Retrieval"
+    data_help = (
+        "n-way text: TSV with a header of language codes, any other corpus such as x.parquet or "
+        "moses:data/test@de-en, or a directory of pairs such as Tatoeba's; any number of them"
+    )
     examples = """examples:
   xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
   xling evaluate retrieval --model M --data tatoeba/ --languages en,de,fr --output O
@@ -72,47 +90,101 @@ class Retrieval(ParallelTask):
         "p_at_1_all": "all",
         "error": "error",
         "xsim": "xSIM",
+        "xsim_plus_plus": "xSIM++",
     }
     primary = "p_at_1"
-    lower_is_better = frozenset({"error", "xsim"})
+    lower_is_better = frozenset({"error", "xsim", *_PLUS_PLUS})
+    axes = ("from", "to")
     cheap = {"diagonal": False}
 
     def __post_init__(self):
         super().__post_init__()
-        if self.xsr and self.xsr_samples:
-            raise OptionError("xsr draws rows and xsr_samples reads drawn ones; give one of them")
         if self.xsr and (len(self.xsr) != 2 or self.xsr[1] > self.xsr[0]):
             given = ",".join(map(str, self.xsr))
             raise OptionError(f"xsr={given}: must be KEYS,QUERIES, with at most as many queries")
-        if self._draws_rows and (self.distractors or self.match != "index"):
-            raise OptionError("xsr has its own candidates; leave out distractors and match")
+        if self.xsr and (self.distractors or self.altered or self.match != "index"):
+            raise OptionError(
+                "xsr has its own candidates; leave out distractors, altered and match"
+            )
 
-    @property
-    def _draws_rows(self) -> bool:
-        return bool(self.xsr or self.xsr_samples)
+    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
+        """Reads data sets that have, taken together, all of the languages; see `Task.load`."""
+        read = [retrieval_data.read_parts(path, languages) for path in paths]
+        parts = [part for one in read for part in one]
+        for code in languages or ():
+            if not any(code in part.texts for part in parts):
+                where = f"no text in {code!r} in {', '.join(map(str, paths))}"
+                found = retrieval_data.found_languages(parts)
+                raise OptionError(f"--languages: {where}; found {found}")
+        return [retrieval_data.as_data(path, one, languages) for path, one in zip(paths, read)]
+
+    def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
+        """Names as of `retrieval_data.vector_name`, and `news.en` for `news.en.txt.gz`."""
+        if self.altered:
+            raise OptionError("altered: xSIM++ embeds altered text and needs a model")
+        columns = [
+            (retrieval_data.stem_of(path), retrieval_data.read_texts(path))
+            for path in self.distractors
+        ]
+        columns += [
+            (retrieval_data.vector_name(part.name, code), texts)
+            for one in data
+            for part in one.parts
+            for code, texts in part.texts.items()
+        ]
+        found: dict[str, Sequence[str]] = {}
+        for name, texts in columns:
+            if found.setdefault(name, texts) is not texts:
+                both = f"the vectors of two files would both be called {name}"
+                raise ValueError(f"{both}; rename one")
+        return found
+
+    def while_training(
+        self, path: str, languages: Sequence[str]
+    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
+        """Measured in those of the languages that the data has; see `Task.while_training`."""
+        parts = retrieval_data.read_parts(path, languages)
+        usable = [part for part in parts if len(part.texts) >= 2]
+        shared = [code for code in languages if any(code in part.texts for part in usable)]
+        if not shared:
+            raise OptionError(
+                f"{path}: must have text in at least two of {', '.join(languages)}; found "
+                f"{retrieval_data.found_languages(parts)}; set --config.languages, or leave the "
+                "file out"
+            )
+        if missing := [code for code in languages if code not in shared]:
+            lacking, measured = ", ".join(missing), ", ".join(shared)
+            _logger.info("%s: no text in %s; measured in %s", path, lacking, measured)
+        return super().while_training(path, shared)
 
     def measure(
         self, encoder: Any, data: RetrievalData, directory: Path | None = None
     ) -> dict[str, LanguageMatrix]:
         """All directions between the languages of a data set; each text is embedded once."""
-        if self._draws_rows:
-            return {data.name: self._measure_drawn(encoder.encode, data, directory)}
-        distractors = load_distractors(self.distractors, data.languages)
+        if self.xsr:
+            return {data.name: self._measure_drawn(encoder.encode, data)}
+        distractors = retrieval_data.load_distractors(self.distractors, data.languages)
+        altered = retrieval_data.load_altered(self.altered, data)
         columns = [texts for part in data.parts for texts in part.texts.values()]
+        columns += [[one.text for one in copies] for by in altered for copies in by.values()]
         vectors, ids = encode_unique(encoder.encode, [*columns, *distractors.values()])
         cells: dict[Direction, dict[str, float]] = {}
-        for part in data.parts:
+        for part, by in zip(data.parts, altered):
             rows = {code: ids(texts) for code, texts in part.texts.items()}
+            copies = {code: ids([one.text for one in found]) for code, found in by.items()}
             cells |= retrieval_matrix(
                 {code: vectors[own] for code, own in rows.items()},
                 similarity=self.similarity,
                 k_values=self._k_values,
                 # Those with the text of a candidate are left out.
                 distractors={
-                    code: vectors[np.setdiff1d(ids(texts), rows[code])]
+                    code: vectors[
+                        np.setdiff1d(ids(texts), [*rows[code], *copies.get(code, ())]).astype(int)
+                    ]
                     for code, texts in distractors.items()
                     if code in rows
                 },
+                altered={code: (found, vectors[copies[code]]) for code, found in by.items()},
                 present={c: np.array([*map(bool, texts)], bool) for c, texts in part.texts.items()},
                 text_ids=rows,
                 match=self.match,
@@ -123,41 +195,39 @@ class Retrieval(ParallelTask):
 
     def options(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
         """The options, and sizes of neighborhoods."""
-        return {
+        files = {
+            name: [{"path": str(path), "sha256": hash_file(path)} for path in getattr(self, name)]
+            for name in ("distractors", "altered")
+        }
+        return files | {
             "similarity": self.similarity,
             "k_values": self._k_values,
             "match": self.match,
             "diagonal": self.diagonal,
-            "xsr": self.xsr or (str(self.xsr_samples) if self.xsr_samples else None),
+            "xsr": self.xsr,
             "margin_neighbors": MARGIN_NEIGHBORS,
             "csls_neighbors": CSLS_NEIGHBORS,
-            "distractors": self._hashed(self.distractors),
-        } | self._drawn_settings
-
-    @property
-    def _drawn_settings(self) -> dict[str, Any]:
-        """Options that determined the rows of XSR."""
-        if self.xsr_samples:
-            files = sorted(self.xsr_samples.glob("*.xsr.*.json"))
-            return {"xsr_samples": {file.name: hash_file(file) for file in files}}
-        return {"seed": xsr.SEED} if self.xsr else {}
+            **({"seed": xsr.SEED} if self.xsr else {}),
+        }
 
     def tables(
         self, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
     ) -> list[str]:
         """A section for each data set."""
-        return [
-            f"## {name}: retrieval by {self.similarity}, %\n\n"
-            f"{matrix_tables(m, m.metrics[:1], [m.metrics[0], 'error', 'xsim'])}\n"
-            for name, m in outcomes.items()
-        ]
+        sections = []
+        for name, m in outcomes.items():
+            text = matrix_tables(m, m.metrics[:1], [m.metrics[0], "error", "xsim"])
+            if "xsim_plus_plus" in m.metrics:
+                text += f"\n\nFound instead, % of the queries:\n\n{_table_of_errors(m)}"
+            sections.append(f"## {name}: retrieval by {self.similarity}, %\n\n{text}\n")
+        return sections
 
     def pictures(
         self, encoder: Any, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
     ) -> Iterator[Heatmap | Projection]:
         """The matrix, and projections of the rows that all languages have."""
         k = min(self.k)
-        for one in data if not self._draws_rows else ():
+        for one in data if not self.xsr else ():
             matrix = outcomes[one.name]
             if len(matrix.languages) > _MAX_HEATMAP_LANGUAGES or len(one.parts) > 1:
                 _logger.info("%s: too many files or languages to draw; see results.md", one.name)
@@ -203,30 +273,24 @@ class Retrieval(ParallelTask):
     def _k_values(self) -> list[int]:
         return sorted(set(self.k))
 
-    def _measure_drawn(
-        self, encode: Encode, data: RetrievalData, directory: Path
-    ) -> LanguageMatrix:
-        """Draws or reads the rows of a data set, keeps them in the directory, measures."""
+    def _measure_drawn(self, encode: Encode, data: RetrievalData) -> LanguageMatrix:
+        """Draws rows of a data set and measures among them; each text is embedded once."""
         if len(data.parts) > 1:
             raise OptionError(f"xsr: {data.name} has many files; give them one by one")
-        texts = data.parts[0].texts
-        name = lambda pair: f"{data.name}.xsr.{'-'.join(pair)}.json"
         cells = {}
-        for pair in itertools.permutations(texts, 2):
-            sides = texts[pair[0]], texts[pair[1]]
-            if self.xsr:
-                sample = xsr.draw_sample(*sides, *self.xsr)
-            elif (path := self.xsr_samples / name(pair)).exists():
-                sample = xsr.XsrSample.load(path)
-            else:
-                continue
-            sample.save(directory / name(pair))
-            cells[pair] = xsr.measure_direction(
-                encode, *sides, sample, similarity=self.similarity, k_values=self._k_values
-            )
-        if not cells:
-            first = name(data.languages[:2])
-            raise OptionError(f"xsr_samples: {self.xsr_samples} holds no {first}")
+        for pair in itertools.permutations(data.parts[0].texts, 2):
+            source, target = (data.parts[0].texts[code] for code in pair)
+            keys, queries = xsr.draw_sample(source, target, *self.xsr)
+            columns = [[source[row] for row in keys[queries]], [target[row] for row in keys]]
+            if self.similarity != "cosine":  # candidates have their neighborhoods among all keys
+                columns.append([source[row] for row in keys])
+            vectors, ids = encode_unique(encode, columns)
+            unit = [knn.normalize(vectors[ids(column)]) for column in columns]
+            pool = unit[2] if len(unit) > 2 else None
+            k = max(self._k_values)
+            ranked = rank(*unit[:2], k, similarity=self.similarity, source_pool=pool)
+            cells[pair] = _shares(ranked == queries[:, None], self._k_values)
+            cells[pair] |= {"num_queries": len(queries), "num_candidates": len(keys)}
         return LanguageMatrix(data.languages, cells)
 
 
@@ -236,6 +300,7 @@ def retrieval_matrix(
     similarity: str = "cosine",
     k_values: Sequence[int] = (1, 5),
     distractors: Mapping[str, np.ndarray] | None = None,
+    altered: Mapping[str, tuple[Sequence[Altered], np.ndarray]] | None = None,
     present: Mapping[str, np.ndarray] | None = None,
     text_ids: Mapping[str, np.ndarray] | None = None,
     match: str = "index",
@@ -256,6 +321,10 @@ def retrieval_matrix(
         distractors: for any of the languages [m, dim] further candidates, none of which has the
             text of a row. With "margin" and "csls", and for `xsim`, candidates have neighbors
             among those of the source language too.
+        altered: for any of the languages m altered copies of its texts, and their embeddings
+            [m, dim]. Into such a language there is also `xsim_plus_plus` (Chen et al. 2023), xSIM
+            with these as further candidates, and its parts: `misaligned`, another sentence or a
+            copy of one was found, and by kind the copies of the right text.
         present: for each language [n] bool, False where it has no translation; a direction uses
             the rows that both languages have. None: all rows.
         text_ids: for each language [n] int, equal where texts are equal; None: all differ.
@@ -296,12 +365,24 @@ def retrieval_matrix(
         answers = ids if match == "text" else rows
         ranked = rank(source, pools[1], max(k_values), similarity=similarity, source_pool=pools[0])
         hits = _is_right(ranked, answers)
-        cell = {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in k_values}
+        cell = _shares(hits, k_values)
         if pair[0] != pair[1]:
             nearest = ranked if similarity == "cosine" else knn.top_k(source, pools[1], 1)[1]
             by_margin = nearest_by_margin(source, pools[1], source_pool=pools[0])
             cell["error"] = float(1 - _is_right(nearest[:, :1], answers).mean())
             cell["xsim"] = float(1 - _is_right(by_margin[:, None], ids).mean())
+            copies, copy_vectors = (altered or {}).get(pair[1], ((), ()))
+            if kept := [place for place, copy in enumerate(copies) if common[copy.row]]:
+                found = nearest_by_margin(
+                    source,
+                    np.concatenate([pools[1], knn.normalize(copy_vectors[kept])]),
+                    source_pool=pools[0],
+                )
+                number = np.cumsum(common) - 1
+                like = ids[number[[copies[place].row for place in kept]]]
+                texts = np.concatenate([ids, np.full(len(pools[1]) - len(ids), -1), like])
+                kinds = [""] * len(pools[1]) + [copies[place].kind for place in kept]
+                cell |= _count_errors(texts[found] == ids, np.array(kinds)[found])
         cells[pair] = cell | {"num_queries": len(source), "num_candidates": len(pools[1])}
     if all(source == target for source, target in cells):
         raise ValueError(f"no row has text in two of the languages {', '.join(languages)}")
@@ -315,3 +396,28 @@ def _is_right(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """
     inside = found < len(ids)
     return inside & (ids[np.where(inside, found, 0)] == ids[:, None])
+
+
+def _shares(hits: np.ndarray, k_values: Sequence[int]) -> dict[str, float]:
+    """P@k from hits [n, k] bool."""
+    return {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in k_values}
+
+
+def _count_errors(is_like: np.ndarray, kinds: np.ndarray) -> dict[str, float]:
+    """xSIM++ and its parts: [n] bool, is the text found like the right one; kind of copy, or ""."""
+    shares = [~is_like | (kinds != ""), ~is_like]
+    shares += [is_like & (kinds == kind) for kind in ALTERED_KINDS]
+    return {name: float(share.mean()) for name, share in zip(_PLUS_PLUS, shares)}
+
+
+def _table_of_errors(matrix: LanguageMatrix) -> str:
+    """A row for each direction with altered copies."""
+    metrics = ("xsim", *_PLUS_PLUS)
+    cells = {pair: cell for pair, cell in matrix.cells.items() if "xsim_plus_plus" in cell}
+    rows = [
+        ["-".join(pair), *(percent(cell[name]) for name in metrics)] for pair, cell in cells.items()
+    ]
+    if len(rows) > 1:
+        means = (np.mean([cell[name] for cell in cells.values()]) for name in metrics)
+        rows.append([f"mean of {len(rows)}", *map(percent, means)])
+    return markdown_table(["direction", *map(metric_title, metrics)], rows)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from xling_jax.corpora import specs as corpora
 from xling_jax.corpora.readers import READERS
-from xling_jax.corpora.readers.tables import TableReader
-from xling_jax.eval.tasks import Task
-from xling_jax.files.hashes import hash_file, hash_texts
+from xling_jax.corpora.readers.tables import TableReader, read_strictly
+from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, PROBLEM_RULES, metric_name, read_lines
-from xling_jax.options import OptionError, option
+from xling_jax.registry import check_choice
 from xling_jax.text import languages as languages_lib
 
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
-
-_logger = logging.getLogger(__name__)
+# Of altered copies, in Chen et al. (2023): a negation or an opposite, a name, a number.
+ALTERED_KINDS = ("causality", "entity", "number")
 
 _SUFFIXES = "tsv|csv|jsonl|parquet|tmx|xlf|xliff"
 _TABLE = re.compile(rf".+\.({_SUFFIXES})({COMPRESSED})?")
@@ -79,82 +75,6 @@ class RetrievalData:
         }
 
 
-@dataclass(frozen=True)
-class ParallelTask(Task, abstract=True):
-    """A task on parallel text."""
-
-    distractors: tuple[Path, ...] = option(
-        (), "additional candidates, one per line", metavar="NAME.LANG.txt[.gz]"
-    )
-
-    data_help = (
-        "n-way text: TSV with a header of language codes, any other corpus such as x.parquet or "
-        "moses:data/test@de-en, or a directory of pairs such as Tatoeba's; any number of them"
-    )
-    axes = ("from", "to")
-
-    def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
-        """Reads data sets that have, taken together, all of the languages; see `Task.load`."""
-        read = [_read_parts(path, languages) for path in paths]
-        parts = [part for one in read for part in one]
-        for code in languages or ():
-            if not any(code in part.texts for part in parts):
-                where = f"no text in {code!r} in {', '.join(map(str, paths))}"
-                raise OptionError(f"--languages: {where}; found {_found(parts)}")
-        return [_as_data(path, one, languages) for path, one in zip(paths, read)]
-
-    def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
-        """Names the file of ready vectors for each column of text; see `Task.vector_files`.
-
-        `pud.dev.tsv.gz` has `pud.dev.en` and so on; a file in Tatoeba's layout,
-        `tatoeba.deu-eng.deu`, its own name; distractors `news.en.txt.gz`, `news.en`. Blank lines
-        are rows.
-
-        Raises:
-            ValueError, OSError: if two files have the same name, or one cannot be read.
-        """
-        columns = [(_stem(path), _read_texts(path)) for path in self.distractors]
-        for part in (part for each in data for part in each.parts):
-            stem = _stem(part.name)
-            tatoeba = _TATOEBA.fullmatch(stem)
-            stem = tatoeba["pair"] if tatoeba else stem
-            columns += [(f"{stem}.{code}", texts) for code, texts in part.texts.items()]
-        found: dict[str, Sequence[str]] = {}
-        for name, texts in columns:
-            if found.setdefault(name, texts) is not texts:
-                both = f"the vectors of two files would both be called {name}"
-                raise ValueError(f"{both}; rename one")
-        return found
-
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
-        """Measured in those of the languages that the data has; see `Task.while_training`."""
-        parts = _read_parts(path, languages)
-        usable = [part for part in parts if len(part.texts) >= 2]
-        shared = [code for code in languages if any(code in part.texts for part in usable)]
-        if not shared:
-            raise OptionError(
-                f"{path}: must have text in at least two of {', '.join(languages)}; found "
-                f"{_found(parts)}; set --config.languages, or leave the file out"
-            )
-        if missing := [code for code in languages if code not in shared]:
-            lacking, measured = ", ".join(missing), ", ".join(shared)
-            _logger.info("%s: no text in %s; measured in %s", path, lacking, measured)
-        return super().while_training(path, shared)
-
-    @classmethod
-    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
-        """Similarity, further candidates."""
-        words = [settings.get("similarity"), "distractors" if settings.get("distractors") else None]
-        return ", ".join(filter(None, words))
-
-    @staticmethod
-    def _hashed(paths: Sequence[Path]) -> list[dict[str, str]]:
-        """Files by their content, for `options`."""
-        return [{"path": str(path), "sha256": hash_file(path)} for path in paths]
-
-
 def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None) -> RetrievalData:
     """Reads parallel text; of a directory the files with at least two of the languages.
 
@@ -169,10 +89,10 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
         ValueError, OSError: if a file breaks a rule (names file and line) or cannot be read, or
             there are fewer than two languages.
     """
-    return _as_data(path, _read_parts(path, languages), languages)
+    return as_data(path, read_parts(path, languages), languages)
 
 
-def _read_parts(path: str | Path, languages: Sequence[str] | None) -> list[ParallelText]:
+def read_parts(path: str | Path, languages: Sequence[str] | None) -> list[ParallelText]:
     """All files of a data set, whatever languages they have."""
     if languages is not None:
         languages = languages_lib.check_languages(languages)
@@ -182,12 +102,12 @@ def _read_parts(path: str | Path, languages: Sequence[str] | None) -> list[Paral
     return [_read_corpus(str(path), languages)]
 
 
-def _found(parts: Iterable[ParallelText]) -> str:
+def found_languages(parts: Iterable[ParallelText]) -> str:
     """The languages of all files, for messages."""
     return ", ".join(dict.fromkeys(code for part in parts for code in part.found)) or "none"
 
 
-def _as_data(
+def as_data(
     path: str | Path, read: Sequence[ParallelText], languages: Sequence[str] | None
 ) -> RetrievalData:
     """A data set of the files with at least two languages."""
@@ -196,7 +116,9 @@ def _as_data(
         wanted = "two language columns" if languages is None else f"two of {', '.join(languages)}"
         few = len({code for part in read for code in part.found}) < 2
         hint = "; the first line of a table must name them, such as en<TAB>de" if few else ""
-        raise ValueError(f"{path}: retrieval needs at least {wanted}; found {_found(read)}{hint}")
+        raise ValueError(
+            f"{path}: retrieval needs at least {wanted}; found {found_languages(read)}{hint}"
+        )
     seen: dict[frozenset[str], str] = {}
     for part in parts:
         for pair in itertools.combinations(part.texts, 2):
@@ -219,17 +141,52 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
     """
     texts: dict[str, list[str]] = {}
     for path in paths:
-        code = language_of_file(path, "txt", languages)
-        texts.setdefault(code, []).extend(filter(None, _read_texts(path)))
+        code = _language_of_file(path, "txt", languages)
+        texts.setdefault(code, []).extend(filter(None, read_texts(path)))
     return texts
 
 
-def language_of_file(path: str | Path, suffix: str, languages: Sequence[str]) -> str:
-    """The language in the name `NAME.LANG.SUFFIX` of a file, as one of the languages of the data.
+class Altered(NamedTuple):
+    """An altered copy of a text: the row of the original, one of `ALTERED_KINDS`, and the text."""
+
+    row: int
+    kind: str
+    text: str
+
+
+def load_altered(
+    paths: Sequence[str | Path], data: RetrievalData
+) -> list[dict[str, list[Altered]]]:
+    """Reads altered copies of the sentences of a data set, `NAME.LANG.tsv`, maybe compressed.
+
+    Their header is kind, original, altered. An original without a row in the data is skipped; one
+    with several belongs to all of them.
+
+    Returns:
+        For each part of the data: language -> copies, by row.
 
     Raises:
-        ValueError: if the name has another form, or the language is not in the data.
+        ValueError, OSError: as `load_distractors`, and if no original is in the data.
     """
+    found: list[dict[str, list[Altered]]] = [{} for _ in data.parts]
+    for path in paths:
+        code = _language_of_file(path, "tsv", data.languages)
+        copies: dict[str, list[tuple[str, str]]] = {}
+        table = corpora.open_table(str(path))
+        for number, (kind, original, text) in read_strictly(table, ("kind", "original", "altered")):
+            check_choice(f"{path}:{number}: kind", kind, ALTERED_KINDS)
+            copies.setdefault(original, []).append((kind, text))
+        for part, by in zip(data.parts, found):
+            for row, text in enumerate(part.texts.get(code, ())):
+                for copy in copies.get(text, ()):
+                    by.setdefault(code, []).append(Altered(row, *copy))
+        if not any(code in by for by in found):
+            raise ValueError(f"{path}: none of its originals is a text in {code} of {data.name}")
+    return found
+
+
+def _language_of_file(path: str | Path, suffix: str, languages: Sequence[str]) -> str:
+    """The language in the name `NAME.LANG.SUFFIX`, as one of the languages of the data."""
     match = _ONE_LANGUAGE.fullmatch(Path(path).name)
     if not match or match[2] != suffix:
         raise ValueError(f"{path}: must be named NAME.LANG.{suffix}[.gz]; rename it")
@@ -238,12 +195,22 @@ def language_of_file(path: str | Path, suffix: str, languages: Sequence[str]) ->
     return code
 
 
-def _stem(path: str | Path) -> str:
+def vector_name(part: str, code: str) -> str:
+    """The name of the file of vectors for the texts in a language of a file.
+
+    `pud.dev.tsv.gz` has `pud.dev.en`; a file in Tatoeba's layout, `tatoeba.deu-eng.deu`, its own.
+    """
+    stem = stem_of(part)
+    tatoeba = _TATOEBA.fullmatch(stem)
+    return f"{tatoeba['pair'] if tatoeba else stem}.{code}"
+
+
+def stem_of(path: str | Path) -> str:
     """The name of a text file without the suffixes of its format."""
     return re.sub(rf"(\.(txt|{_SUFFIXES}))?({COMPRESSED})?$", "", Path(path).name)
 
 
-def _read_texts(path: str | Path) -> list[str]:
+def read_texts(path: str | Path) -> list[str]:
     """The lines of a file without surrounding white space, as the cells of a TSV are read."""
     return [line.strip() for line in read_lines(path)]
 
@@ -257,7 +224,7 @@ def _read_directory(place: Path, languages: Sequence[str] | None) -> list[Parall
             parts.append(_read_corpus(str(file), languages))
         elif tatoeba:
             other = file.with_name(f"{tatoeba['pair']}.{tatoeba['second']}{tatoeba['packed']}")
-            columns = {tatoeba["first"]: _read_texts(file), tatoeba["second"]: _read_texts(other)}
+            columns = {tatoeba["first"]: read_texts(file), tatoeba["second"]: read_texts(other)}
             counts = [len(column) for column in columns.values()]
             if counts[0] != counts[1]:
                 raise ValueError(f"{file}: must have as many lines as {other}; found {counts}")

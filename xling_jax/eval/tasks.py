@@ -28,10 +28,6 @@ TASKS = Registry(
         "xling_jax.eval.retrieval:Retrieval",
         "is a sentence's translation its nearest neighbor?",
     ),
-    xsim=(
-        "xling_jax.eval.xsim:Xsim",
-        "is the translation found by margin, also among altered copies of it?",
-    ),
     classification=(
         "xling_jax.eval.classification:Classification",
         "labels in one language, texts in the others",
@@ -92,11 +88,11 @@ class Task:
     axes: tuple[str, str] | None = None
     cheap: Mapping[str, Any] = MappingProxyType({})
 
-    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         needed = ("title", "data_help", "examples", "columns", "primary")
         missing = [name for name in needed if not hasattr(cls, name)]
-        if missing and not abstract:
+        if missing:
             raise TypeError(
                 f"{cls.__name__}: a task needs the class attributes {', '.join(missing)}"
             )
