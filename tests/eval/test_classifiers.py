@@ -30,10 +30,6 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def everything(runs, num):
-    return np.ones((runs, 1, num), bool)
-
-
 def torch_network(sizes, layers, activation):
     modules = []
     for (size_in, size_out), (kernel, bias) in zip(zip(sizes, sizes[1:]), layers):
@@ -74,6 +70,12 @@ def orders(num_passes, num=NUM):
     return np.stack([rng.permutation(num) for _ in range(num_passes)])
 
 
+def train(schedule, data, *sets, seed=7, **options):
+    """What is kept for each set of dev rows, by the number of right answers."""
+    looks = [lambda network, x=x, y=y: np.sum(network(x).argmax(axis=1) == y) for x, y in sets]
+    return mlp.train(schedule, data[0], np.eye(LABELS)[data[1]], looks, seed=seed, **options)
+
+
 @pytest.mark.parametrize("hidden", [(10, 8), ()])
 def test_lasers_schedule_equals_pytorch(hidden):
     schedule = dataclasses.replace(
@@ -82,20 +84,14 @@ def test_lasers_schedule_equals_pytorch(hidden):
     data, dev = examples(NUM, 1), examples(40, 2)
     layers = mlp.initial_layers(schedule, DIM, LABELS, seed=3)
     order = orders(schedule.num_epochs)  # 31 rows: the last batch of each pass has 7 of 12.
-    trained = mlp.train(
-        schedule, *data, LABELS, dev_features=dev[0], dev_labels=dev[1],
-        dev_members=everything(1, 40), seeds=[3], initial=[layers], orders=order[None],
-    )  # fmt: skip
+    (kept,) = train(schedule, data, dev, initial=layers, orders=order)
     history = train_in_torch(schedule, layers, order, data, dev)
     counts = [count for count, _ in history]
     last_best = max(i for i, count in enumerate(counts) if count == max(counts))
-    assert trained.correct[0, 0] == max(counts)
-    assert trained.epochs[0, 0] == last_best + 1
-    for (kernel, bias), (want_kernel, want_bias) in zip(trained.layers, history[last_best][1]):
-        np.testing.assert_allclose(kernel[0, 0], want_kernel, atol=1e-4)
-        np.testing.assert_allclose(bias[0, 0], want_bias, atol=1e-4)
-    answers = trained.predict(0, 0, dev[0])
-    assert np.sum(answers == dev[1]) == max(counts)
+    assert (kept.score, kept.epoch) == (max(counts), last_best + 1)
+    for ours, theirs in zip(kept.network.layers, history[last_best][1]):
+        for one, other in zip(ours, theirs):
+            np.testing.assert_allclose(one, other, atol=1e-4)
 
 
 def test_sentevals_schedule_equals_pytorch_and_stops_early():
@@ -107,67 +103,35 @@ def test_sentevals_schedule_equals_pytorch_and_stops_early():
     layers = mlp.initial_layers(schedule, DIM, LABELS, seed=4)
     order = orders(schedule.num_epochs * 4)
     history = train_in_torch(schedule, layers, order, data, dev, l2=1e-2)
-    best, failures, kept = -1, 0, None
+    best, failures, last = -1, 0, None
     for number, (count, weights) in enumerate(history):
         if count > best:
-            best, kept = count, (number, weights)
+            best, last = count, (number, weights)
         elif failures >= schedule.patience:
             break
         else:
             failures += 1
     assert history[number + 1][0] > best, "one epoch more must change the answer"
-    trained = mlp.train(
-        schedule, *data, LABELS, dev_features=dev[0], dev_labels=dev[1],
-        dev_members=everything(1, 40), seeds=[3], l2=[1e-2], initial=[layers], orders=order[None],
-    )  # fmt: skip
-    assert trained.correct[0, 0] == best and trained.epochs[0, 0] == kept[0] + 1
-    np.testing.assert_allclose(trained.layers[0][0][0, 0], kept[1][0][0], atol=1e-4)
+    (kept,) = train(schedule, data, dev, l2=1e-2, initial=layers, orders=order)
+    assert (kept.score, kept.epoch) == (best, last[0] + 1)
+    np.testing.assert_allclose(kept.network.layers[0][0], last[1][0][0], atol=1e-4)
 
 
 def short(**changes):
     return dataclasses.replace(mlp.LASER, num_epochs=6, **changes)
 
 
-def train(schedule, seeds, rows=None, l2=None, members=None):
+def test_dropout_weight_decay_seed_and_rows_change_what_is_learned():
     data, dev = examples(NUM, 1), examples(40, 2)
-    members = everything(len(seeds), 40) if members is None else members
-    return mlp.train(
-        schedule, *data, LABELS, dev_features=dev[0], dev_labels=dev[1], dev_members=members,
-        seeds=seeds, train_rows=rows, l2=l2,
-    )  # fmt: skip
-
-
-def test_a_run_does_not_depend_on_the_runs_beside_it():
-    alone, together = train(short(), [7]), train(short(), [3, 7])
-    for one, both in zip(alone.layers, together.layers):
-        np.testing.assert_allclose(one[0][0], both[0][1], atol=1e-6)
-    assert not np.allclose(together.layers[0][0][0], together.layers[0][0][1])
-
-
-def test_a_run_that_has_stopped_keeps_what_it_has_whatever_others_do():
-    schedule = dataclasses.replace(mlp.SENTEVAL, hidden=(), batch_size=8, patience=1, num_epochs=12)
-    seeds = [1, 2, 3, 4]
-    together, alone = train(schedule, seeds), [train(schedule, [seed]) for seed in seeds]
-    for name in ("epochs", "correct"):
-        found = [getattr(one, name)[0, 0] for one in alone]
-        assert getattr(together, name)[:, 0].tolist() == found
-
-
-def test_runs_of_fewer_batches_take_no_empty_steps():
-    rows = [np.arange(NUM), np.arange(12)]
-    alone, together = train(short(), [7], rows[1:]), train(short(), [3, 7], rows)
-    for one, both in zip(alone.layers, together.layers):
-        np.testing.assert_allclose(one[0][0], both[0][1], atol=1e-6)
-
-
-def test_dropout_and_weight_decay_change_what_is_learned():
     kernels = [
-        trained.layers[0][0]
-        for trained in (
-            train(short(), [7]),
-            train(short(input_dropout=0.0), [7]),
-            train(short(hidden_dropout=0.0), [7]),
-            train(short(), [7], l2=[0.1]),
+        train(schedule, data, dev, **options)[0].network.layers[0][0]
+        for schedule, options in (
+            (short(), {}),
+            (short(), {"l2": 0.1}),
+            (short(), {"seed": 8}),
+            (short(), {"rows": np.arange(12)}),
+            (short(input_dropout=0.0), {}),
+            (short(hidden_dropout=0.0), {}),
         )
     ]
     for number, kernel in enumerate(kernels[1:]):
@@ -188,13 +152,12 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
 
 
 def test_every_dev_set_keeps_its_own_epoch():
-    members = np.zeros((1, 2, 40), bool)
-    members[:, 0, :20], members[:, 1, 20:] = True, True
-    both = train(short(), [7], members=members)
-    for number in (0, 1):
-        alone = train(short(), [7], members=members[:, number : number + 1])
-        assert both.epochs[0, number] == alone.epochs[0, 0]
-        np.testing.assert_allclose(both.layers[1][0][0, number], alone.layers[1][0][0, 0])
+    data, (x, y) = examples(NUM, 1), examples(40, 2)
+    sets = [(x[:20], y[:20]), (x[20:], y[20:])]
+    for kept, one in zip(train(short(), data, *sets), sets):
+        (alone,) = train(short(), data, one)
+        assert (kept.epoch, kept.score) == (alone.epoch, alone.score)
+        np.testing.assert_array_equal(kept.network(x), alone.network(x))
 
 
 def named(num, seed, noise=0.6):

@@ -198,18 +198,10 @@ def test_similarity_by_hand(senteval):
     assert one.num_test == 5 and one.num_train == 0
 
 
-def test_scores_are_spread_over_the_classes_around_them():
-    spread = mlp.score_distribution(np.array([3.6, 5.0, 1.0]))
-    np.testing.assert_allclose(
-        spread, [[0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]], atol=1e-6
-    )
-    np.testing.assert_allclose(spread @ np.arange(1, 6), [3.6, 5.0, 1.0], rtol=1e-6)
-
-
 def test_relatedness_learns_and_a_constant_has_no_correlation(senteval):
     one = measure(encode, *probing.load_tasks(senteval, ["SICK-R"]))
     assert one.metrics["pearson"] > 0.95 and one.metrics["mse"] < 0.3
-    assert mlp.pearson(np.ones(3), np.arange(3)) == 0
+    assert probing._pearson(np.ones(3), np.arange(3)) == 0
     np.testing.assert_allclose(probing.cosines([[0, 0], [3, 4]], [[1, 0], [6, 8]]), [0, 1])
 
 
@@ -273,14 +265,16 @@ def test_the_command_writes_results(senteval, tmp_path, stand_in, capsys):
 
 
 def test_the_strengths_tried_are_sentevals():
-    learner = probing._LogisticLearner
-    assert learner.strengths == (0.25, 0.5, 1, 2, 4, 8)
-    assert learner.strengths_cv == (0.5, 1, 2, 4, 8, 16, 32)
+    assert probing._STRENGTHS["logreg"] == ((0.25, 0.5, 1, 2, 4, 8), (0.5, 1, 2, 4, 8, 16, 32))
 
 
 def test_strengths_equal_to_a_hundredth_of_a_percent_count_as_equal():
-    assert probing._best([0.25, 0.5], np.array([[0.80000], [0.80001]])) == (0.25, 0.8)
-    assert probing._best([0.25, 0.5], np.array([[0.8, 0.8], [0.8, 0.8004]])) == (0.5, 0.8002)
+    labels = np.zeros(100_000, np.int64)
+    for right, chosen in ((80_001, (0.25, 0.8)), (80_040, (0.5, 0.8004))):
+        shares = {0.25: 80_000, 0.5: right}
+        fit = lambda _, one, dev, shares=shares: lambda rows: (rows >= shares[one]).astype(int)
+        fits = [(None, np.arange(len(labels)))]
+        assert probing._choose(fit, fits, [0.25, 0.5], labels) == chosen
 
 
 @pytest.mark.parametrize(("name", "hidden"), [("WordContent", ()), ("Tense", (5,))])

@@ -134,48 +134,43 @@ def _train_by_c(name, train, dev, oracles, c_values, seeds):
 
 
 def _train_neural(name, train, dev, oracles, seeds):
-    """`mlp` and `linear`; all seeds at once."""
+    """`mlp` and `linear`."""
     from xling_jax.eval import mlp
 
     names, labels = np.unique(np.array(train.labels), return_inverse=True)
-    index = {label: number for number, label in enumerate(names.tolist())}
     features = np.asarray(train.features, np.float32)
-    looks = ({} if dev is None else {0: dev}) | dict(enumerate(oracles.values(), start=1))
-    # Number of the set of dev rows, features, labels, and which of the rows each run has in it.
-    parts = [
-        (number, np.asarray(one.features, np.float32), [index.get(y, -1) for y in one.labels], True)
-        for number, one in looks.items()
-    ]
-    train_rows = None
-    if dev is None:
-        held_out = np.stack([_held_out(labels, seed) for seed in seeds])
-        train_rows = [np.flatnonzero(~held) for held in held_out]
-        parts.append((0, features, labels, held_out))
-    members = []
-    for number, rows, _, chosen in parts:
-        members.append(np.zeros((len(seeds), 1 + len(oracles), len(rows)), bool))
-        members[-1][:, number] = chosen
-    trained = mlp.train(
-        {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name],
-        features,
-        labels,
-        len(names),
-        dev_features=np.concatenate([rows for _, rows, _, _ in parts]),
-        dev_labels=np.concatenate([known for _, _, known, _ in parts]).astype(np.int32),
-        dev_members=np.concatenate(members, axis=2),
-        seeds=seeds,
-        train_rows=train_rows,
-    )
-
-    def kept(run: int, dev_set: int) -> Selected:
-        return Selected(
-            lambda rows: names[trained.predict(run, dev_set, rows)],
-            int(trained.epochs[run, dev_set]),
+    selected, by_oracle = [], []
+    for seed in seeds:
+        rows, own = np.arange(len(labels)), dev
+        if dev is None:
+            held = _held_out(labels, seed)
+            rows, own = rows[~held], Examples(features[held], names[labels[held]])
+        one, *others = mlp.train(
+            {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name],
+            features,
+            np.eye(len(names))[labels],
+            [_accuracy_on(examples, names) for examples in (own, *oracles.values())],
+            seed=seed,
+            rows=rows,
         )
+        selected.append(Selected(_predictor(one.network, names), one.epoch))
+        by_oracle.append(
+            {
+                code: Selected(_predictor(kept.network, names), kept.epoch)
+                for code, kept in zip(oracles, others)
+            }
+        )
+    return selected, by_oracle
 
-    runs = range(len(seeds))
-    by_oracle = [{code: kept(run, i) for i, code in enumerate(oracles, start=1)} for run in runs]
-    return [kept(run, 0) for run in runs], by_oracle
+
+def _predictor(network: Callable, names: np.ndarray) -> Callable:
+    """Features to the likeliest names."""
+    return lambda features: names[network(features).argmax(axis=1)]
+
+
+def _accuracy_on(examples: Examples, names: np.ndarray) -> Callable:
+    """A network to its share of right answers; unknown labels are always wrong."""
+    return lambda network: Selected(_predictor(network, names), 0).accuracy(examples)
 
 
 def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:

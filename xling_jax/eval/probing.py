@@ -32,11 +32,18 @@ SEED = 1111
 
 # Regularization: C of the logistic regression, with a dev set or nested folds and with folds of the
 # training text; the weight decay of the MLP.
-_C_VALUES = tuple(2.0**power for power in range(-2, 4))
-_C_VALUES_CV = tuple(2.0**power for power in range(-1, 6))
-_L2_VALUES = tuple(10.0**power for power in range(-5, -1))
+_STRENGTHS = {
+    "logreg": (
+        tuple(2.0**power for power in range(-2, 4)),
+        tuple(2.0**power for power in range(-1, 6)),
+    ),
+    "mlp": (tuple(10.0**power for power in range(-5, -1)),) * 2,
+}
 _HELD_OUT_SHARE = 0.05  # of the training rows, for early stopping of the last MLP
 _MAX_ITERATIONS = 1000
+
+# Rows to train on, strength, dev rows (None: early stopping holds some out) -> rows to labels.
+Fit = Callable[[np.ndarray, float, np.ndarray | None], Callable[[np.ndarray], np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -147,22 +154,22 @@ class Probing(Task):
         rows = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(splits)}
         if self.classifier == "mlp":
             # As published, WordContent has no hidden layer.
-            sizes = () if task.name == "WordContent" else (self.hidden,)
-            learner = _NeuralLearner(features, labels, self.seed, len(names), sizes)
+            hidden = () if task.name == "WordContent" else (self.hidden,)
+            fit = functools.partial(_fit_mlp, features, labels, self.seed, len(names), hidden)
         else:
-            learner = _LogisticLearner(features, labels, self.seed)
+            fit = functools.partial(_fit_logistic, features, labels)
+        strengths = _STRENGTHS[self.classifier]
         if "all" in splits:
-            return self._nested(task, learner)
-        train, test = rows["train"], rows["test"]
-        strengths, dev = learner.strengths, rows.get("dev")
+            return self._nested(task, labels, fit, strengths[0])
+        train, test, dev = rows["train"], rows["test"], rows.get("dev")
         if dev is not None:
-            rule, fits = "selected on dev", [(train, dev)]
+            rule, (strengths, _), fits = "selected on dev", strengths, [(train, dev)]
         else:
-            rule, strengths = f"{self.folds}-fold cross-validation on train", learner.strengths_cv
+            rule, (_, strengths) = f"{self.folds}-fold cross-validation on train", strengths
             folds = self._folds(task, labels[train], self.seed)
-            fits = [(train[fit], train[other]) for fit, other in folds]
-        strength, score = _best(strengths, learner.search(fits, strengths))
-        predicted = learner.predict(train, strength, dev, test)
+            fits = [(train[fitted], train[other]) for fitted, other in folds]
+        strength, score = _choose(fit, fits, strengths, labels)
+        predicted = fit(train, strength, dev)(test)
         metrics = {"accuracy": float(np.mean(predicted == labels[test])), "dev_accuracy": score}
         if dev is None and len(np.unique(labels[train])) == 2:
             right = np.sum((predicted == 1) & (labels[test] == 1))
@@ -170,14 +177,16 @@ class Probing(Task):
             metrics["f1"] = float(2 * right / max(found, 1))
         return ProbingScores(task.kind, rule, metrics, len(train), len(test))
 
-    def _nested(self, task: ProbingTask, learner: _Learner) -> ProbingScores:
+    def _nested(
+        self, task: ProbingTask, labels: np.ndarray, fit: Fit, strengths: Sequence[float]
+    ) -> ProbingScores:
         # As published, the seed of the folds is fixed, whatever that of the classifier.
-        labels, dev, test = learner.labels, [], []
+        dev, test = [], []
         for outer, held in self._folds(task, labels, SEED):
             inner = [(outer[a], outer[b]) for a, b in self._folds(task, labels[outer], SEED)]
-            strength, score = _best(learner.strengths, learner.search(inner, learner.strengths))
+            strength, score = _choose(fit, inner, strengths, labels)
             dev.append(score)
-            test.append(learner.accuracy(outer, strength, None, held))
+            test.append(np.mean(fit(outer, strength, None)(held) == labels[held]))
         metrics = {"accuracy": float(np.mean(test)), "dev_accuracy": float(np.mean(dev))}
         rule = f"nested {self.folds}-fold cross-validation"
         return ProbingScores(task.kind, rule, metrics, len(labels), len(labels))
@@ -234,15 +243,20 @@ def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.sum(first * second, axis=1) / np.where(lengths > 0, lengths, 1.0)
 
 
+def _pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
+    """Pearson correlation of two [n] arrays; 0 if one of them is constant."""
+    x, y = (np.asarray(values, np.float64) - np.mean(values) for values in (predicted, scores))
+    length = np.linalg.norm(x) * np.linalg.norm(y)
+    return float(x @ y / length) if length > 0 else 0.0
+
+
 def _correlations(predicted: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     """Pearson and Spearman correlation; equal values share their mean rank."""
     from scipy.stats import rankdata
 
-    from xling_jax.eval.mlp import pearson
-
     return {
-        "pearson": pearson(predicted, scores),
-        "spearman": pearson(rankdata(predicted), rankdata(scores)),
+        "pearson": _pearson(predicted, scores),
+        "spearman": _pearson(rankdata(predicted), rankdata(scores)),
     }
 
 
@@ -262,14 +276,24 @@ def _measure_similarity(task: ProbingTask, embed: Callable) -> ProbingScores:
 
 
 def _measure_relatedness(task: ProbingTask, embed: Callable, seed: int) -> ProbingScores:
-    from xling_jax.eval.mlp import learn_scores
+    """Learns scores as a softmax over whole numbers, as SentEval's relatedness.py."""
+    from scipy.special import softmax
+
+    from xling_jax.eval import mlp
 
     parts = [task.splits[name] for name in ("train", "dev", "test")]
     train, dev, test = (embed(part) for part in parts)
     scores = [np.array(part.labels, np.float64) for part in parts]
-    best, predicted = learn_scores(train, scores[0], dev, scores[1], test, seed=seed)
+    # Equation 16 of Tai et al. (2015). As published, the share of class 0 is lost: a row of the STS
+    # benchmark may sum to less than 1.
+    classes = np.arange(1, 6)
+    targets = np.maximum(0.0, 1.0 - np.abs(scores[0][:, None] - classes))
+    predict = lambda network, rows: softmax(network(rows).astype(np.float64), axis=1) @ classes
+    look = lambda network: _pearson(predict(network, dev), scores[1])
+    (kept,) = mlp.train(mlp.RELATEDNESS, train, targets, [look], seed=seed)
+    predicted = predict(kept.network, test)
     metrics = _correlations(predicted, scores[2])
-    metrics |= {"mse": float(np.mean(np.square(predicted - scores[2]))), "dev_pearson": best}
+    metrics |= {"mse": float(np.mean(np.square(predicted - scores[2]))), "dev_pearson": kept.score}
     rule = "softmax over scores, early stopping on dev"
     return ProbingScores(task.kind, rule, metrics, len(train), len(test))
 
@@ -284,84 +308,45 @@ def _sorted_by_length(split: Split) -> Split:
     return Split(texts, labels, seconds if split.seconds else [])
 
 
-def _best(strengths: Sequence[float], scores: np.ndarray) -> tuple[float, float]:
-    """The first best strength by scores [strengths, fits], to a hundredth of a percent."""
-    means = np.round(scores.mean(axis=1), 4)
+def _choose(
+    fit: Fit, fits: Sequence[tuple], strengths: Sequence[float], labels: np.ndarray
+) -> tuple[float, float]:
+    """The first best strength and its accuracy, to a hundredth of a percent, over (train, dev)."""
+    accuracies = [
+        np.mean([np.mean(fit(train, one, dev)(dev) == labels[dev]) for train, dev in fits])
+        for one in strengths
+    ]
+    means = np.round(accuracies, 4)
     return strengths[int(means.argmax())], float(means.max())
 
 
-class _Learner:
-    """A kind of classifier on fixed features, some rows of which are trained and tested on.
+def _fit_logistic(features, labels, train, strength, dev) -> Callable[[np.ndarray], np.ndarray]:
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
-    `search` gives accuracies [strengths, fits], of each fit trained on its first rows, on its
-    second; `predict` the labels of test rows, where early stopping uses dev, or some of train.
-    """
-
-    strengths: Sequence[float]
-    strengths_cv: Sequence[float]
-
-    def __init__(self, features: np.ndarray, labels: np.ndarray, seed: int):
-        self.features, self.labels, self.seed = features, labels, seed
-
-    def accuracy(self, train, strength: float, dev, test) -> float:
-        """Share of right answers on the test rows."""
-        return float(np.mean(self.predict(train, strength, dev, test) == self.labels[test]))
+    with threadpool_limits(1):  # too small for threads
+        model = LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS)
+        model.fit(features[train], labels[train])
+    return lambda rows: model.predict(features[rows])
 
 
-class _LogisticLearner(_Learner):
-    strengths, strengths_cv = _C_VALUES, _C_VALUES_CV
+def _fit_mlp(
+    features, labels, seed, num_labels, hidden, train, strength, dev
+) -> Callable[[np.ndarray], np.ndarray]:
+    from xling_jax.eval import mlp
 
-    def search(self, fits, strengths):
-        return np.array(
-            [[self.accuracy(fit, c, None, held) for fit, held in fits] for c in strengths]
-        )
-
-    def predict(self, train, strength, dev, test):
-        from sklearn.linear_model import LogisticRegression
-        from threadpoolctl import threadpool_limits
-
-        with threadpool_limits(1):  # too small for threads
-            model = LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS)
-            model.fit(self.features[train], self.labels[train])
-            return model.predict(self.features[test])
-
-
-class _NeuralLearner(_Learner):
-    strengths = strengths_cv = _L2_VALUES
-
-    def __init__(self, features, labels, seed: int, num_labels: int, hidden: tuple[int, ...]):
-        from xling_jax.eval import mlp
-
-        super().__init__(features, labels, seed)
-        self.mlp, self.num_labels = mlp, num_labels
-        self.schedule = dataclasses.replace(mlp.SENTEVAL, hidden=hidden)
-
-    def search(self, fits, strengths):
-        runs = [(*fit, strength) for strength in strengths for fit in fits]
-        trained = self._train(runs)
-        sizes = [len(held) for _, held, _ in runs]
-        return (trained.correct[:, 0] / sizes).reshape(len(strengths), len(fits))
-
-    def predict(self, train, strength, dev, test):
-        if dev is None:
-            order = np.random.default_rng([self.seed, 3]).permutation(train)
-            # Choice: at least one row; SentEval's tasks always have more than twenty.
-            count = max(1, int(_HELD_OUT_SHARE * len(train)))
-            train, dev = order[count:], order[:count]
-        return self._train([(train, dev, strength)]).predict(0, 0, self.features[test])
-
-    def _train(self, runs: Sequence[tuple]) -> Any:
-        looked_at = np.unique(np.concatenate([held for _, held, _ in runs]))
-        members = np.stack([np.isin(looked_at, held)[None] for _, held, _ in runs])
-        return self.mlp.train(
-            self.schedule,
-            self.features,
-            self.labels,
-            self.num_labels,
-            dev_features=self.features[looked_at],
-            dev_labels=self.labels[looked_at],
-            dev_members=members,
-            seeds=[self.seed] * len(runs),
-            train_rows=[train for train, _, _ in runs],
-            l2=[strength for _, _, strength in runs],
-        )
+    if dev is None:
+        order = np.random.default_rng([seed, 3]).permutation(train)
+        # Choice: at least one row; SentEval's tasks always have more than twenty.
+        count = max(1, int(_HELD_OUT_SHARE * len(train)))
+        train, dev = order[count:], order[:count]
+    (kept,) = mlp.train(
+        dataclasses.replace(mlp.SENTEVAL, hidden=hidden),
+        features,
+        np.eye(num_labels)[labels],
+        [lambda network: np.mean(network(features[dev]).argmax(axis=1) == labels[dev])],
+        seed=seed,
+        rows=train,
+        l2=strength,
+    )
+    return lambda rows: kept.network(features[rows]).argmax(axis=1)
