@@ -10,7 +10,6 @@ from xling_jax import options
 from xling_jax.align import knn, mining
 from xling_jax.align.histogram import score_histogram
 from xling_jax.align.matching import align_documents
-from xling_jax.documents.density import choose_bandwidth
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.registry import check_choice
 
@@ -144,9 +143,8 @@ CALLS = {
     knn.neighbor_mean: (SIDES, "k"),
     align_documents: (SIDES, "k candidates memory_mb"),
     score_histogram: ([np.arange(9.0)], "num_bins"),
-    choose_bandwidth: ([SIDES[0]], "num_folds max_points seed"),
     xling_jax.align_sentences: ((["a"], ["b"]), "max_sentences deletion radius num_samples seed"),
-    Lawdr: ((), "rank density_dim bandwidth seed"),
+    Lawdr: ((), "rank seed"),
     xling_jax.load: (["mini"], "truncate_dim"),
     MINI.encode: ("a", "batch_size truncate_dim"),
     MINI.encode_stream: ("a", "batch_size"),

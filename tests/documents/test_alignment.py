@@ -1,11 +1,15 @@
 """The options of an aligner: the rank rule, the search, its progress; fitted pairs as files."""
 
+import json
 import logging
+import pickle
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
-from tests.documents.test_lawdr import SETTINGS, altered, corpus
+from tests.documents.test_lawdr import SETTINGS, corpus
 from xling_jax.align import matching
 from xling_jax.documents import debias
 from xling_jax.documents.alignment import DocumentAligner, FittedPair
@@ -23,14 +27,14 @@ def collection(language, num_documents=20, num_sentences=10, seed=0):
 def test_the_rank_rule_gets_the_seed_and_a_large_rank_for_little_text_is_said(monkeypatch, caplog):
     sides, vectors = zip(collection("de"), collection("en", seed=1))
     given = []
-    choice = debias.RankChoice(2, {0: 0.9, 2: 0.5}, 0.55)
+    choice = 2, {0: 0.9, 2: 0.5}
     monkeypatch.setattr(debias, "choose_rank", lambda _, **options: given.append(options) or choice)
     aligner = DocumentAligner(seed=3, weighting="none")
     assert [lawdr.rank for lawdr in aligner.fit(sides, vectors)] == [2, 2]
     assert given == [{"seed": 3}] and not caplog.records
-    choice = debias.RankChoice(32, {0: 0.9, 32: 0.5}, 0.55)
+    choice = 16, {0: 0.9, 16: 0.5}
     aligner.fit(sides, vectors)
-    assert "32 components of 200 sentences hold topics too; compare with --debias 0" in caplog.text
+    assert "16 components of 200 sentences hold topics too; compare with --debias 0" in caplog.text
 
 
 def test_the_progress_ends_with_all_source_documents():
@@ -118,7 +122,6 @@ def test_an_aligner_fits_estimators_with_its_options():
     sides = [Documents(code, code) for code in ("de", "en")]
     estimators = DocumentAligner(debias=2, **options).fit(sides, vectors)
     for lawdr, array in zip(estimators, vectors, strict=True):
-        assert lawdr.options == Lawdr(rank=2, **options).options
         expected = Lawdr(rank=2, **options).fit(array).transform(array, [0, 50, 200])
         np.testing.assert_array_equal(lawdr.transform(array, [0, 50, 200]), expected)
 
@@ -143,16 +146,61 @@ def test_two_sides_of_one_language_keep_their_own_estimators():
     assert pair.estimators_for(("en", "en"), "", 24) == [*pair.estimators]
 
 
-def test_other_files_are_refused(tmp_path):
+def test_size_of_the_file_is_as_promised(tmp_path):
+    vectors, _ = corpus(n=1000)
+    FittedPair(("de", "en"), (Lawdr(rank=4).fit(vectors),) * 2).save(tmp_path / "file")
+    tensors = 2 * 4 * 24 * (4 + 17) + 2 * 72 * len(vectors)
+    assert tensors < (tmp_path / "file").stat().st_size < tensors + 3000
+
+
+def altered(path, change):
+    """Rewrites a saved file with its tensors and the facts of its first side changed."""
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    tensors, facts = load_file(path), json.loads(metadata["lawdr"])
+    change(tensors, facts[0])
+    save_file(tensors, path, {**metadata, "lawdr": json.dumps(facts)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors, facts: tensors.pop("0.components"), "tensors must be"),
+        (lambda tensors, facts: tensors.update({"0.extra": np.ones(1)}), "tensors must be"),
+        (lambda tensors, facts: tensors.update({"0.components": np.ones((24, 2), "f4")}), "compon"),
+        (lambda tensors, facts: tensors.update({"0.density.mean": np.ones(24)}), "float64"),
+        (lambda tensors, facts: facts["settings"].update(rank=-1), "rank must be"),
+        (lambda tensors, facts: facts["settings"].update(color="red"), "color"),
+        (lambda tensors, facts: facts["settings"].update(center=True), "center is gone; fit it ag"),
+        (lambda tensors, facts: facts.pop("dim"), "dim"),
+        (lambda tensors, facts: facts["density"].update(bandwidth="wide"), "wide"),
+    ],
+)
+def test_files_with_other_content_are_refused(tmp_path, change, message):
     path = tmp_path / "file"
     fitted({"rank": 3}).save(path)
-    altered(path, lambda tensors, facts: tensors.pop("1.components"))
-    with pytest.raises(ValueError, match="file: not a file of xling align --save-debias.*tensors"):
+    altered(path, change)
+    with pytest.raises(ValueError, match=f"file: not a file of xling align --save-de.*{message}"):
         FittedPair.load(path)
-    fitted({"rank": 3}).save(path)
-    altered(path, lambda tensors, facts: facts.pop())
-    with pytest.raises(ValueError, match="two estimators of one dim"):
+
+
+def test_files_of_0_3_are_read(tmp_path):
+    pair = fitted({"rank": 3})
+    pair.save(tmp_path / "file")
+    known = {"center": False, "density_dim": 16, "bandwidth": None, "density_on": "raw"}
+    altered(tmp_path / "file", lambda _, facts: facts["settings"].update(known))
+    arrays, facts = FittedPair.load(tmp_path / "file").estimators[0].state()
+    assert facts == pair.estimators[0].state()[1]
+    np.testing.assert_array_equal(arrays["components"], pair.estimators[0].components)
+
+
+def test_files_of_other_kinds_are_refused(tmp_path):
+    path = tmp_path / "file"
+    save_file({"components": np.ones((2, 2))}, path)
+    with pytest.raises(ValueError, match="something else"):
         FittedPair.load(path)
-    fitted({"rank": 3}).estimators[0].save(path)
-    with pytest.raises(ValueError, match="it holds 'xling_jax.lawdr/1'"):
+    path.write_bytes(pickle.dumps({"rank": 3}))
+    with pytest.raises(ValueError, match="not a file of xling align"):
         FittedPair.load(path)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        FittedPair.load(tmp_path / "nothing")

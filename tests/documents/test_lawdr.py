@@ -1,12 +1,7 @@
-"""LAWDR as a whole: the equations in float64, invariances, files, degenerate and bad input."""
-
-import json
-import pickle
+"""LAWDR as a whole: the equations in float64, invariances, degenerate and bad input."""
 
 import numpy as np
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 from sklearn.decomposition import PCA
 
 from xling_jax.align import rows
@@ -15,13 +10,9 @@ from xling_jax.documents.lawdr import Lawdr, document_vectors
 
 SETTINGS = [
     {"rank": 3},
-    {"rank": 3, "center": True},
     {"rank": 3, "weighting": "none"},
-    {"rank": 3, "center": True, "weighting": "none"},
-    {"rank": None},
+    {"rank": None, "seed": 5},
     {"rank": None, "weighting": "none"},
-    {"rank": 3, "density_dim": 5},
-    {"rank": 2, "bandwidth": 1.2, "density_dim": 4, "seed": 5},
 ]
 
 
@@ -38,16 +29,14 @@ def corpus(seed=0, n=200, dim=24):
 def reference(vectors, offsets, settings, bandwidth):
     """The paper's equations, step by step, in float64."""
     vectors = vectors.astype(np.float64)
-    rank, center = settings["rank"], settings.get("center", False)
     debiased = vectors
-    if rank is not None:
-        mean = vectors.mean(axis=0) if center else 0
-        u = np.linalg.svd(vectors - mean)[2][:rank].T
-        debiased = (vectors - mean) - (vectors - mean) @ u @ u.T
+    if settings["rank"] is not None:
+        u = np.linalg.svd(vectors)[2][: settings["rank"]].T
+        debiased = vectors - vectors @ u @ u.T
     if settings.get("weighting") == "none":
         parts = [debiased[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
         return np.array([p.mean(axis=0) if len(p) else 0 * vectors[0] for p in parts])
-    points = PCA(settings.get("density_dim", 16), svd_solver="full").fit_transform(vectors)
+    points = PCA(16, svd_solver="full").fit_transform(vectors)
     distances = np.linalg.norm(points[:, None] - points, axis=2)
     density = (distances <= bandwidth).sum(axis=1)
     half = density.mean() / 2
@@ -63,7 +52,6 @@ def test_documents_equal_the_equations(settings):
     lawdr = Lawdr(**settings).fit(vectors)
     documents = lawdr.transform(vectors, offsets)
     bandwidth = lawdr.density.bandwidth if lawdr.density else None
-    assert settings.get("bandwidth", bandwidth) == bandwidth
     expected = reference(vectors, offsets, settings, bandwidth)
     assert documents.dtype == np.float32
     np.testing.assert_allclose(documents, expected, atol=2e-5)
@@ -117,95 +105,6 @@ def test_mapped_equals_in_memory_and_blocks_change_little(tmp_path, monkeypatch,
     np.testing.assert_allclose(blocks, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_saved_and_loaded_gives_the_same_bits(tmp_path, settings):
-    vectors, offsets = corpus()
-    others, other_offsets = corpus(seed=1, n=90)
-    lawdr = Lawdr(**settings).fit(vectors)
-    lawdr.save(tmp_path / "en.lawdr")
-    loaded = Lawdr.load(tmp_path / "en.lawdr")
-    assert loaded.options == lawdr.options and loaded.num_sentences == 200
-    for given, cuts in ((vectors, offsets), (others, other_offsets)):
-        np.testing.assert_array_equal(loaded.transform(given, cuts), lawdr.transform(given, cuts))
-        np.testing.assert_array_equal(loaded.weights(given), lawdr.weights(given))
-    assert [path.name for path in tmp_path.iterdir()] == ["en.lawdr"]
-
-
-def test_size_of_the_file_is_as_promised(tmp_path):
-    vectors, _ = corpus(n=1000)
-    Lawdr(rank=4).fit(vectors).save(tmp_path / "file")
-    dim = vectors.shape[1]
-    tensors = 4 * dim * 4 + 72 * len(vectors) + 4 * dim * 17
-    assert tensors < (tmp_path / "file").stat().st_size < tensors + 2000
-
-
-def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    vectors, _ = corpus()
-    path = tmp_path / "file"
-    Lawdr(rank=2).fit(vectors).save(path)
-    before = path.read_bytes()
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        Lawdr(rank=3).fit(vectors).save(path)
-    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
-
-
-def altered(path, change):
-    """Rewrites a saved file with its tensors and facts changed."""
-    with safe_open(path, framework="numpy") as file:
-        metadata = file.metadata()
-    tensors, facts = load_file(path), json.loads(metadata["lawdr"])
-    change(tensors, facts)
-    save_file(tensors, path, {**metadata, "lawdr": json.dumps(facts)})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tensors, facts: tensors.pop("components"), "tensors must be"),
-        (lambda tensors, facts: tensors.update(extra=np.ones(1)), "tensors must be"),
-        (lambda tensors, facts: tensors.update(components=np.ones((24, 2), "f4")), "components"),
-        (lambda tensors, facts: tensors.update({"density.mean": np.ones(24)}), "float64"),
-        (lambda tensors, facts: facts["settings"].update(rank=-1), "rank must be"),
-        (lambda tensors, facts: facts["settings"].update(color="red"), "color"),
-        (lambda tensors, facts: facts["settings"].update(density_on="debiased"), "fit it again"),
-        (lambda tensors, facts: facts.pop("dim"), "dim"),
-        (lambda tensors, facts: facts["density"].update(bandwidth="wide"), "wide"),
-    ],
-)
-def test_files_with_other_content_are_refused(tmp_path, change, message):
-    path = tmp_path / "file"
-    Lawdr(rank=3).fit(corpus()[0]).save(path)
-    altered(path, change)
-    with pytest.raises(ValueError, match=f"file: not a LAWDR estimator.*{message}"):
-        Lawdr.load(path)
-
-
-def test_files_of_0_3_are_read(tmp_path):
-    vectors, offsets = corpus()
-    lawdr = Lawdr(rank=3).fit(vectors)
-    lawdr.save(tmp_path / "file")
-    altered(tmp_path / "file", lambda _, facts: facts["settings"].update(density_on="raw"))
-    found = Lawdr.load(tmp_path / "file").transform(vectors, offsets)
-    np.testing.assert_array_equal(found, lawdr.transform(vectors, offsets))
-
-
-def test_files_of_other_kinds_are_refused(tmp_path):
-    path = tmp_path / "file"
-    save_file({"components": np.ones((2, 2))}, path)
-    with pytest.raises(ValueError, match="something else"):
-        Lawdr.load(path)
-    path.write_bytes(pickle.dumps({"rank": 3}))
-    with pytest.raises(ValueError, match="not a LAWDR estimator"):
-        Lawdr.load(path)
-    with pytest.raises(FileNotFoundError, match="nothing"):
-        Lawdr.load(tmp_path / "nothing")
-
-
 def test_one_sentence_and_one_document():
     vectors = np.arange(6, dtype=np.float32)[None]
     lawdr = Lawdr(rank=None).fit(vectors)
@@ -227,9 +126,8 @@ def test_identical_sentences_weigh_alike():
 
 
 def test_transform_before_fit_is_refused():
-    for use in (lambda x: x.transform(np.eye(3), [0, 3]), lambda x: x.save("nowhere")):
-        with pytest.raises(ValueError, match="not fitted"):
-            use(Lawdr())
+    with pytest.raises(ValueError, match="not fitted"):
+        Lawdr().transform(np.eye(3), [0, 3])
 
 
 def test_a_fit_that_fails_changes_nothing():
@@ -270,19 +168,11 @@ def test_vectors_of_another_encoder_are_refused():
         lawdr.transform(broken, [0, 200])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"rank": 0}, "rank must be at least 1, or None"),
-        ({"rank": None, "center": True}, "center=True is part of debiasing"),
-        ({"weighting": "idf"}, "weighting='idf' must be one of kde, none"),
-        ({"density_dim": 0}, "density_dim must be at least 1"),
-        ({"bandwidth": 0.0}, "bandwidth must be positive, or None"),
-    ],
-)
-def test_bad_settings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Lawdr(**settings)
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="rank must be at least 1, or None"):
+        Lawdr(rank=0)
+    with pytest.raises(ValueError, match="weighting='idf' must be one of kde, none"):
+        Lawdr(weighting="idf")
 
 
 def loop(vectors, offsets, weights):

@@ -12,14 +12,14 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from xling_jax.align import knn, matching, urls
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
 from xling_jax.documents import debias
-from xling_jax.documents.lawdr import WEIGHTINGS, Lawdr, reading_tensors
+from xling_jax.documents.lawdr import WEIGHTINGS, Lawdr
 from xling_jax.documents.records import Documents
-from xling_jax.files.progress import counted
 from xling_jax.files.whole import write_whole
 from xling_jax.options import option
 from xling_jax.text.languages import to_iso639_1
@@ -28,8 +28,6 @@ from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 _logger = logging.getLogger(__name__)
 
 AUTO = "auto"
-# With fewer, components that identify the language also hold what documents are about.
-_SENTENCES_PER_COMPONENT = 50
 _FORMAT = "xling_jax.lawdr_pair/1"
 
 
@@ -163,30 +161,12 @@ class DocumentAligner(AlignmentOptions):
                 memory-mapped.
 
         Raises:
-            TooFewSentencesError: if a side has too few for the rank given as `debias`.
+            ValueError: if a side has too few for the rank given as `debias`.
         """
-        try:
-            return self._fit(vectors, self._rank(sides, vectors))
-        except (debias.TooFewSentencesError, debias.NoRankError) as error:
-            if self.debias != AUTO:
-                raise
-            _logger.warning("no debiasing: %s", error)
-            return self._fit(vectors, 0)
-
-    def _rank(self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]) -> int:
-        """The components to remove, as given or by the rule."""
-        if self.debias != AUTO:
-            return self.debias
-        named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
-        rank = debias.choose_rank(named, seed=self.seed).rank
-        _logger.info("debiasing: %s of each language", counted(rank, "component"))
-        fewest = min(map(len, vectors))
-        if rank * _SENTENCES_PER_COMPONENT > fewest:
-            line = "%d components of %d sentences hold topics too; compare with --debias 0"
-            _logger.warning(line, rank, fewest)
-        return rank
-
-    def _fit(self, vectors: Sequence[np.ndarray], rank: int) -> list[Lawdr]:
+        rank = self.debias
+        if rank == AUTO:
+            named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
+            rank = debias.automatic_rank(named, self.seed)
         options = {"rank": rank or None, "weighting": self.weighting, "seed": self.seed}
         return [Lawdr(**options).fit(array) for array in vectors]
 
@@ -216,7 +196,11 @@ class FittedPair:
         return self.estimators[0].dim
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one safetensors file; for its size see `Lawdr.save`."""
+        """Writes one safetensors file with options and counts as JSON in its header.
+
+        The components take 4 bytes x dim x rank for each side; with "kde", every fitted sentence
+        takes 72 bytes, because densities are counts among them.
+        """
         tensors, facts = {}, []
         for side, lawdr in enumerate(self.estimators):
             arrays, facts_of_side = lawdr.state()
@@ -233,8 +217,14 @@ class FittedPair:
         Raises:
             ValueError, OSError: if the file is damaged, holds something else, or cannot be read.
         """
-        what = "file of xling align --save-debias"
-        with reading_tensors(path, _FORMAT, what) as (tensors, metadata):
+        with open(path, "rb"):  # the errors of safetensors do not name the file
+            pass
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != _FORMAT:
+                    raise ValueError(f"it holds {metadata.get('format', 'something else')!r}")
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             about, facts = json.loads(metadata["about"]), json.loads(metadata["lawdr"])
             estimators = []
             for side, facts_of_side in enumerate(facts):
@@ -246,6 +236,9 @@ class FittedPair:
                 raise ValueError("it must hold two estimators of one dim")
             mode = str(about["document_mode"])
             return cls((first, second), tuple(estimators), str(about["model"]), mode)
+        except (SafetensorError, ValueError, TypeError, KeyError) as error:
+            what = "file of xling align --save-debias of this version"
+            raise ValueError(f"{path}: not a {what}: {error}") from error
 
     def estimators_for(
         self, languages: Sequence[str], model: str, dim: int, document_mode: str = "sentences"

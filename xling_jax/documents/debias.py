@@ -6,23 +6,25 @@ singular vectors of all sentence vectors of a language, found here from a stream
 """
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from xling_jax.align.rows import as_embeddings, row_blocks
+from xling_jax.files.progress import counted
 from xling_jax.options import checks_numbers
+
+_logger = logging.getLogger(__name__)
 
 # Per language, for the rank rule: a fifth of fewer cannot tell 55 % from 75 %.
 _MIN_SENTENCES = 50
+# With fewer, components that identify the language also hold what documents are about.
+_SENTENCES_PER_COMPONENT = 50
 
 
 class NoRankError(ValueError):
-    """No number of components hides the language; choose one, or do without debiasing."""
-
-
-class TooFewSentencesError(ValueError):
-    """There is too little text of a language to find its components; do without debiasing."""
+    """No number of components hides the language, or there is too little text to find it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,20 +39,6 @@ class GramStatistics:
     def mean(self) -> np.ndarray:
         """[dim] float64, the mean vector."""
         return self.total / self.count
-
-    @property
-    def centered_gram(self) -> np.ndarray:
-        """[dim, dim] float64, sum of (v - mean) (v - mean)^T."""
-        return self.gram - np.outer(self.total, self.mean)
-
-
-@dataclasses.dataclass(frozen=True)
-class RankChoice:
-    """The components to remove, the classifier's accuracy by rank tried, from 0, and its bound."""
-
-    rank: int
-    accuracies: dict[int, float]
-    max_accuracy: float
 
 
 def gram_matrix(blocks: np.ndarray | Iterable[np.ndarray]) -> GramStatistics:
@@ -81,39 +69,36 @@ def gram_matrix(blocks: np.ndarray | Iterable[np.ndarray]) -> GramStatistics:
     return GramStatistics(gram, total, count)
 
 
-def language_components(statistics: GramStatistics, rank: int, center: bool = False) -> np.ndarray:
+def language_components(statistics: GramStatistics, rank: int) -> np.ndarray:
     """Returns the top right singular vectors of all sentence vectors of a language.
 
     They are the eigenvectors of the Gram matrix.
 
-    Choice: uncentered, as in the paper's formulas. Its term "variance ratio" suggests centering,
-    which `center` does; the mean must then be removed from vectors, too.
+    Choice: uncentered, as in the paper's formulas; its term "variance ratio" suggests centering.
 
     Args:
         statistics: of the language's vectors.
         rank: number of components, at least 1 and less than the rank of the vectors.
-        center: subtract the mean vector first.
 
     Returns:
         [dim, rank] float64, orthonormal columns, largest singular value first. Signs are free.
 
     Raises:
-        TooFewSentencesError: if removing that many components would leave nothing of the vectors.
+        ValueError: if removing that many components would leave nothing of the vectors.
     """
-    vectors, full_rank = _right_singular_vectors(statistics, center)
+    vectors, full_rank = _right_singular_vectors(statistics)
     if not 1 <= rank < full_rank:
-        kind = "centered " if center else ""
-        raise TooFewSentencesError(
-            f"rank={rank} must be at least 1 and below {full_rank}, the rank of the {kind}vectors "
+        raise ValueError(
+            f"rank={rank} must be at least 1 and below {full_rank}, the rank of the vectors "
             f"({statistics.count} sentences of dim {len(vectors)}): removing that many leaves "
             "nothing; use a smaller rank, more sentences, or no debiasing"
         )
     return np.ascontiguousarray(vectors[:, :rank])
 
 
-def _right_singular_vectors(statistics: GramStatistics, center: bool) -> tuple[np.ndarray, int]:
+def _right_singular_vectors(statistics: GramStatistics) -> tuple[np.ndarray, int]:
     """[dim, dim], largest singular value first, and how many singular values are not zero."""
-    values, vectors = np.linalg.eigh(statistics.centered_gram if center else statistics.gram)
+    values, vectors = np.linalg.eigh(statistics.gram)
     # What rounding leaves of a zero eigenvalue.
     zero = max(np.trace(statistics.gram), 0) * len(vectors) * np.finfo(np.float64).eps
     return vectors[:, ::-1], int(np.count_nonzero(values > zero))
@@ -124,7 +109,7 @@ def principal_axes(statistics: GramStatistics, num_dims: int) -> np.ndarray:
 
     Orthonormal columns, largest variance first; axes of zero variance are arbitrary.
     """
-    gram = statistics.centered_gram
+    gram = statistics.gram - np.outer(statistics.total, statistics.mean)  # of v - mean
     num_dims = num_axes(num_dims, len(gram), statistics.count)
     return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1][:, :num_dims])
 
@@ -134,15 +119,12 @@ def num_axes(num_dims: int, dim: int, num_sentences: int) -> int:
     return min(num_dims, dim, max(num_sentences - 1, 1))
 
 
-def remove_components(
-    vectors: np.ndarray, components: np.ndarray, mean: np.ndarray | None = None
-) -> np.ndarray:
+def remove_components(vectors: np.ndarray, components: np.ndarray) -> np.ndarray:
     """Projects vectors onto the orthogonal complement of the components: v - U U^T v.
 
     Args:
         vectors: [n, dim] of any real number type.
         components: [dim, rank] U, orthonormal columns.
-        mean: [dim], subtracted first; None if the components were not centered.
 
     Returns:
         [n, dim], a new array: float64 if the vectors are, otherwise float32.
@@ -153,9 +135,22 @@ def remove_components(
     vectors = as_embeddings(vectors, "vectors", len(components))
     dtype = np.float64 if vectors.dtype == np.float64 else np.float32
     vectors, components = vectors.astype(dtype, copy=False), components.astype(dtype, copy=False)
-    if mean is not None:
-        vectors = vectors - mean.astype(dtype)
     return vectors - (vectors @ components) @ components.T
+
+
+def automatic_rank(vectors_by_language: Mapping[str, np.ndarray], seed: int = 0) -> int:
+    """As `choose_rank`; 0, with a warning, if there is no such rank."""
+    try:
+        rank = choose_rank(vectors_by_language, seed=seed)[0]
+    except NoRankError as error:
+        _logger.warning("no debiasing: %s", error)
+        return 0
+    _logger.info("debiasing: %s of each language", counted(rank, "component"))
+    fewest = min(map(len, vectors_by_language.values()))
+    if rank * _SENTENCES_PER_COMPONENT > fewest:
+        line = "%d components of %d sentences hold topics too; compare with --debias 0"
+        _logger.warning(line, rank, fewest)
+    return rank
 
 
 @checks_numbers
@@ -164,8 +159,7 @@ def choose_rank(
     max_accuracy: float = 0.55,
     seed: int = 0,
     max_sentences: int = 5000,
-    center: bool = False,
-) -> RankChoice:
+) -> tuple[int, dict[int, float]]:
     """Finds how many components to remove to hide the language from a linear classifier.
 
     The paper's rule: 0, or else the least power of two, after which a linear SVM with an 8:2 split
@@ -184,11 +178,12 @@ def choose_rank(
         max_accuracy: the bound for two languages.
         seed: of the sample of sentences, the split and the SVM.
         max_sentences: most sentences per language for the SVM.
-        center: see `language_components`.
+
+    Returns:
+        The rank, and the accuracy of the classifier by rank tried, from 0.
 
     Raises:
-        TooFewSentencesError: if a language has fewer than 50 sentences.
-        NoRankError: if no rank reaches the bound.
+        NoRankError: if a language has fewer than 50 sentences, or no rank reaches the bound.
         ValueError: if there are fewer than two languages.
     """
     if len(vectors_by_language) < 2:
@@ -200,17 +195,16 @@ def choose_rank(
     for language, vectors in vectors_by_language.items():
         if len(vectors) < _MIN_SENTENCES:
             rule = f"must have at least {_MIN_SENTENCES} sentences for --debias auto"
-            raise TooFewSentencesError(f"{language} {rule}; got {len(vectors)}")
+            raise NoRankError(f"{language} {rule}; got {len(vectors)}")
     arrays = vectors_by_language.values()
     rng = np.random.default_rng(seed)
     size = min(max_sentences, *map(len, arrays))  # equally many of each, without replacement
-    parts, components, means = [], [], []
+    parts, components = [], []
     for array in arrays:
         drawn = rng.choice(len(array), size, replace=False)
         test, train = np.split(drawn, [size // 5])
         statistics = gram_matrix(_blocks_without(array, np.sort(test)))
-        components.append(_right_singular_vectors(statistics, center))
-        means.append(statistics.mean if center else None)
+        components.append(_right_singular_vectors(statistics))
         parts.append([np.asarray(array[np.sort(rows)], np.float32) for rows in (train, test)])
     full_rank = min(rank for _, rank in components)
     bound = 1 / len(parts) + max_accuracy - 1 / 2
@@ -219,12 +213,12 @@ def choose_rank(
         debiased = parts
         if rank:
             debiased = [
-                [remove_components(part, vectors[:, :rank], mean) for part in both]
-                for both, (vectors, _), mean in zip(parts, components, means, strict=True)
+                [remove_components(part, vectors[:, :rank]) for part in both]
+                for both, (vectors, _) in zip(parts, components, strict=True)
             ]
         accuracies[rank] = language_accuracy(*zip(*debiased), seed)
         if accuracies[rank] < bound:
-            return RankChoice(rank, accuracies, bound)
+            return rank, accuracies
     tried = ", ".join(f"{rank}: {accuracy:.1%}" for rank, accuracy in accuracies.items())
     raise NoRankError(
         f"no rank brings the accuracy of language identification below {bound:.1%} ({tried}); "

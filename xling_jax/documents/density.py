@@ -9,7 +9,6 @@ standard deviations of each of 16 coordinates, so that every cell is within reac
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,8 +17,10 @@ from scipy.spatial import KDTree
 from xling_jax.align.rows import Report, as_embeddings, finite_block, row_blocks
 from xling_jax.documents.debias import GramStatistics, gram_matrix, principal_axes
 from xling_jax.files.threads import threads_for
-from xling_jax.options import checks_numbers
 
+NUM_DIMS = 16  # principal components, LAWDR section 3.3
+_NUM_FOLDS = 5
+_MAX_POINTS = 10_000  # that choose the bandwidth
 # Ratio of one candidate to the one before.
 _CANDIDATE_RATIO = 1.1
 _MAX_CANDIDATES = 64
@@ -37,27 +38,8 @@ _LANES = 8
 _MAX_SUMMANDS = 255
 
 
-@dataclasses.dataclass(frozen=True)
-class BandwidthChoice:
-    """The best bandwidth; of the candidates, [c] float64 increasing, the scores [c].
-
-    A score is the mean log likelihood of a held-out point, up to a constant.
-    """
-
-    bandwidth: float
-    candidates: np.ndarray
-    scores: np.ndarray
-
-
-@checks_numbers
-def choose_bandwidth(
-    points: np.ndarray,
-    candidates: Sequence[float] | None = None,
-    num_folds: int = 5,
-    max_points: int = 10_000,
-    seed: int = 0,
-) -> BandwidthChoice:
-    """Picks the bandwidth h that maximizes the likelihood of held-out points.
+def choose_bandwidth(points: np.ndarray, seed: int = 0) -> float:
+    """Picks the bandwidth h that maximizes the likelihood of held-out points, by cross-validation.
 
     A tophat kernel gives a held-out point without neighbors the likelihood 0, whose logarithm would
     make the sum of its fold minus infinity.
@@ -75,60 +57,68 @@ def choose_bandwidth(
     reason, where copies differ more, candidates start at half of the median distance to the nearest
     neighbor; they end at R.
 
-    Choice: the result for `max_points` points is used for all. More points would give a smaller
+    Choice: the result for 10,000 points is used for all. More points would give a smaller
     bandwidth, as n^(-1/(4 + d)): by a fifth for 100 times as many in 16 dimensions.
 
     Args:
         points: [n, d] of any real number type.
-        candidates: positive bandwidths to try; None for a geometric grid as described.
-        num_folds: of the cross-validation; at most one per distinct point.
-        max_points: sample size if there are more.
-        seed: of the sample and the folds.
+        seed: of the sample of points and the folds.
 
     Returns:
-        The bandwidth, the smallest of equals, and the score of every candidate. If all points are
-        equal, the bandwidth is 0.
+        The bandwidth, the smallest of equally good ones; 0 if all points are equal.
 
     Raises:
-        ValueError: if there are no points, fewer than two folds, or a candidate is not above 0.
+        ValueError: if there are no points.
     """
     points = as_embeddings(points, "points").astype(np.float64)
     if not len(points):
         raise ValueError("points must hold at least one row; got none")
-    if num_folds < 2:
-        raise ValueError(f"num_folds must be at least 2; got {num_folds}")
     rng = np.random.default_rng(seed)
-    if len(points) > max_points:
-        points = points[np.sort(rng.choice(len(points), max_points, replace=False))]
-    scale = np.sqrt(np.square(points - points.mean(axis=0)).sum(axis=1).mean()) or 1.0
-    _, first = np.unique(np.round(points / (_GRID * scale)), axis=0, return_index=True)
+    if len(points) > _MAX_POINTS:
+        points = points[np.sort(rng.choice(len(points), _MAX_POINTS, replace=False))]
+    _, first = np.unique(
+        np.round(points / (_GRID * (_spread(points) or 1))), axis=0, return_index=True
+    )
     points = points[np.sort(first)]
-    n, dim = points.shape
-    if n == 1:
-        return BandwidthChoice(0.0, *np.empty((2, 0)))
-    spread = 2 * np.sqrt(np.square(points - points.mean(axis=0)).sum(axis=1).mean())
-    if candidates is None:
-        candidates = _candidates(points, spread)
-    candidates = np.sort(np.asarray(candidates, np.float64))
-    if not candidates.size or not candidates[0] > 0 or not np.isfinite(candidates[-1]):
-        raise ValueError(f"candidates must be positive bandwidths; got {candidates}")
+    if len(points) == 1:
+        return 0.0
+    candidates = _candidates(points)
+    fold = rng.permutation(len(points)) % min(_NUM_FOLDS, len(points))
+    return float(candidates[np.argmax(held_out_likelihood(points, candidates, fold))])
 
-    fold = rng.permutation(n) % min(num_folds, n)
+
+def _spread(points: np.ndarray) -> float:
+    """The root mean square distance from the mean."""
+    return np.sqrt(np.square(points - points.mean(axis=0)).sum(axis=1).mean())
+
+
+def held_out_likelihood(points: np.ndarray, candidates: np.ndarray, fold: np.ndarray) -> np.ndarray:
+    """Mean log likelihood of a point, held out with its fold, up to a constant.
+
+    Args:
+        points: [n, d] float64.
+        candidates: [c] bandwidths above 0.
+        fold: [n] int, the number of the fold of each point.
+
+    Returns:
+        [c] float64.
+    """
+    n, dim = points.shape
     neighbors = np.empty((len(candidates), n), np.int64)
     for held_out in (fold == number for number in range(fold.max() + 1)):
         fitted, queries = points[~held_out], points[held_out]
         for row, bandwidth in zip(neighbors, candidates, strict=True):
             row[held_out] = neighbor_counts(queries, fitted, bandwidth)
     # log(c / h^d + 1 / R^d) as log(c + (h / R)^d) - d log h, which cannot overflow.
-    pseudo = np.exp(dim * np.log(candidates / spread))[:, None]
+    pseudo = np.exp(dim * np.log(candidates / (2 * _spread(points))))[:, None]
     num_fitted = n - np.bincount(fold)[fold]
     likelihoods = np.log(neighbors + pseudo) - np.log(num_fitted + 1)
-    scores = likelihoods.mean(axis=1) - dim * np.log(candidates)
-    return BandwidthChoice(float(candidates[np.argmax(scores)]), candidates, scores)
+    return likelihoods.mean(axis=1) - dim * np.log(candidates)
 
 
-def _candidates(points: np.ndarray, spread: float) -> np.ndarray:
-    """A geometric grid from half the median distance to the nearest neighbor up to `spread`."""
+def _candidates(points: np.ndarray) -> np.ndarray:
+    """A geometric grid from half the median distance to the nearest neighbor up to R."""
+    spread = 2 * _spread(points)
     sample = points[:: -(-len(points) // _MAX_NEAREST)]
     nearest = KDTree(points).query(sample, k=2)[0][:, 1]
     narrowest = min(np.median(nearest) / 2, spread)
@@ -159,12 +149,10 @@ class TophatDensity:
         cls,
         vectors: np.ndarray,
         statistics: GramStatistics | None = None,
-        num_dims: int = 16,
-        bandwidth: float | None = None,
         seed: int = 0,
         report: Report | None = None,
     ) -> TophatDensity:
-        """Fits axes and bandwidth, and counts the neighbors of every sentence, [n, dim].
+        """Fits axes and bandwidth, and counts the neighbors of every sentence.
 
         Choice: vectors that are equal up to rounding all get the same density. The number of axes
         is limited as in `debias.num_axes`.
@@ -172,27 +160,23 @@ class TophatDensity:
         Args:
             vectors: [n, dim] of any real number type; may be memory-mapped.
             statistics: of the vectors, if known.
-            num_dims: number of principal components.
-            bandwidth: positive; None for the choice of `choose_bandwidth`.
             seed: see `choose_bandwidth`.
             report: see `neighbor_counts`.
 
         Raises:
-            ValueError: if there are no vectors, a value is not finite, or a number is not positive.
+            ValueError: if there are no vectors or a value is not finite.
         """
         vectors = as_embeddings(vectors, "vectors")
-        check_bandwidth(bandwidth)
         statistics = gram_matrix(vectors) if statistics is None else statistics
         mean = statistics.mean.astype(np.float32)
-        axes = principal_axes(statistics, num_dims).astype(np.float32)
+        axes = principal_axes(statistics, NUM_DIMS).astype(np.float32)
         points = _project(vectors, mean, axes)
-        if bandwidth is None:
-            narrowest = _SAME_SENTENCE * np.sqrt(np.trace(statistics.gram) / statistics.count)
-            spread = np.sqrt(np.square(points, dtype=np.float64).sum(axis=1).mean())
-            if spread <= narrowest:
-                bandwidth = 10 * narrowest
-            else:
-                bandwidth = max(choose_bandwidth(points, seed=seed).bandwidth, narrowest)
+        narrowest = _SAME_SENTENCE * np.sqrt(np.trace(statistics.gram) / statistics.count)
+        spread = np.sqrt(np.square(points, dtype=np.float64).sum(axis=1).mean())
+        if spread <= narrowest:
+            bandwidth = 10 * narrowest
+        else:
+            bandwidth = max(choose_bandwidth(points, seed), narrowest)
         counts = neighbor_counts(points, points, bandwidth, report)
         return cls(mean, axes, points, float(bandwidth), counts)
 
@@ -337,12 +321,6 @@ def sentence_weights(density: np.ndarray, mean_density: float | None = None) -> 
         raise ValueError(f"the mean density must be positive; got {mean_density}")
     half = mean_density / 2
     return half / (half + density)
-
-
-def check_bandwidth(bandwidth: float | None) -> None:
-    """Raises ValueError unless a bandwidth is positive, or None."""
-    if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"bandwidth must be positive, or None to choose it; got {bandwidth}")
 
 
 def _project(vectors: np.ndarray, mean: np.ndarray, axes: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +34,6 @@ from xling_jax.encode.texts import Encode
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
-
-_logger = logging.getLogger(__name__)
 
 # Document vectors from sentence vectors, and how pairs are scored: the eight cells of LAWDR's
 # tables, the plainest first.
@@ -310,11 +307,7 @@ def measure_alignment(
     if any(cell.startswith("debiased") for cell in cells):
         rank = options.debias
         if rank == AUTO:
-            try:
-                rank = debias.choose_rank(vectors, seed=options.seed).rank
-            except (debias.TooFewSentencesError, debias.NoRankError) as error:
-                _logger.warning("no debiasing: %s", error)
-                rank = 0
+            rank = debias.automatic_rank(vectors, options.seed)
     names = dict.fromkeys(cell.rpartition("-")[0] for cell in cells)
     settings = {"rank": rank, "seed": options.seed}
     # Popped, as sentence vectors take the most memory and are no longer needed.

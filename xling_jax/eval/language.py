@@ -5,7 +5,6 @@ of the rest: Tables 1 and 6 of Gong et al. (2021).
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,6 @@ from xling_jax.eval.results import Projection, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.files.lines import metric_name
 from xling_jax.options import OptionError, option
-
-_logger = logging.getLogger(__name__)
 
 PARTS = ("v", "v_lang", "v_sem")
 
@@ -84,11 +81,7 @@ class LanguageIdentification(Task):
         vectors = {c: encoder.encode(side.sentences) for c, side in data.documents.items()}
         rank = self.debias
         if rank == AUTO:
-            try:
-                rank = debias.choose_rank(vectors, seed=self.seed).rank or 1
-            except (debias.TooFewSentencesError, debias.NoRankError) as error:
-                _logger.warning("one component: %s", error)
-                rank = 1
+            rank = debias.automatic_rank(vectors, self.seed) or 1
         split = {c: self._test_rows(side) for c, side in data.documents.items()}
         parts = {part: ([], []) for part in PARTS}
         for code, array in vectors.items():
