@@ -9,7 +9,7 @@ import pytest
 import xling_jax
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.huggingface_bert import read_config
+from xling_jax.formats.huggingface_layouts import read_config
 from xling_jax.models.numpy_bert import position_buckets
 
 torch = pytest.importorskip("torch")

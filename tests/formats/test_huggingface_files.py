@@ -300,7 +300,7 @@ def test_pickles_are_not_run_and_quantized_weights_not_read(copied, tmp_path):
         convert_huggingface(path, tmp_path / "m")
     from safetensors.torch import save_file
 
-    name = "embeddings.position_embeddings.weight"
+    name = "embeddings.word_embeddings.weight"
     save_file({name: torch.zeros(3, dtype=torch.int8)}, path / "model.safetensors")
     with pytest.raises(ValueError, match="embeddings.* must be one of F64, .*found I8"):
         convert_huggingface(path, tmp_path / "m")

@@ -17,7 +17,7 @@ import os
 import pathlib
 import tempfile
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -258,8 +258,7 @@ class Encoder:
     def _with(self, fingerprint_suffix: str = "", **changes: Any) -> Encoder:
         """A copy with some attributes changed; vectors of its own have a fingerprint of its own."""
         other = copy.copy(self)
-        if self.fingerprint:
-            other.fingerprint = self.fingerprint + fingerprint_suffix
+        other.fingerprint = self.fingerprint and self.fingerprint + fingerprint_suffix
         vars(other).update(changes)
         return other
 
@@ -295,8 +294,7 @@ class Encoder:
             prompt_name: of one of the model's `prompts`, instead of its text.
             truncate_dim: keep only the first dimensions, see `truncated`.
             precision: "float32", "float16", "int8", "binary" or "ubinary", see `Quantizer`.
-            ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`; by default those of
-                these vectors, which no other call shares.
+            ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`.
             missing: "zero" gives None and NaN among the texts a zero vector; "error" refuses them.
             normalize_embeddings: sentence-transformers' name of `normalize`.
             show_progress_bar: likewise, of `show_progress`.
@@ -331,9 +329,11 @@ class Encoder:
         if missing == "zero" and not is_single:
             sentences, absent = _without_missing(sentences)
         texts = check_texts([sentences] if is_single else sentences)
-        quantize, precision = None, precision or "float32"
-        if precision != "float32" or ranges is not None:  # checked before any work
-            quantize = _quantization(precision, encoder.dim, ranges, len(texts))
+        quantizer = None
+        if precision not in (None, "float32") or ranges is not None:  # checked before any work
+            from xling_jax.files.quantization import Quantizer
+
+            quantizer = Quantizer(precision or "float32", encoder.dim, ranges)
         stats = EncodeStats()
         embeddings = np.empty((len(texts), encoder.dim), np.float32)
         windows = encoder._encode_windows(texts, batch_size, normalize, stats, embeddings)
@@ -347,8 +347,8 @@ class Encoder:
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
         embeddings[absent] = 0
-        if quantize:
-            embeddings = quantize(embeddings)
+        if quantizer:
+            embeddings = quantizer.quantize(embeddings)
         embeddings = embeddings[0] if is_single else embeddings
         if not (as_tensor or as_tensors):
             return embeddings
@@ -488,22 +488,12 @@ class Encoder:
     ) -> str:
         """Uploads what `save` writes to the Hugging Face hub, in one commit.
 
-        The repository is made if there is none. What was downloaded from it (`hf download REPO_ID
-        --local-dir DIR`) is a model directory again, which `xling_jax.load` reads.
+        The repository is made if there is none, `private` or as its owner has it. `revision` is the
+        branch, None for the main one, and `token` that of the hub, None for the one of `hf auth
+        login`. `xling_jax.load("hf:REPO_ID")` reads it again.
 
-        Args:
-            repo_id: `NAME` or `ORGANIZATION/NAME`.
-            private: of a new repository; None for the default of its owner.
-            token: of the hub; None for the one of `hf auth login`.
-            revision: branch to commit to; None for the main one.
-            commit_message: of the commit.
-
-        Returns:
-            The URL of the commit.
-
-        Raises:
-            ImportError: without huggingface_hub.
-            ValueError: if the encoder does not come from a model directory.
+        Returns the URL of the commit. ImportError without huggingface_hub; ValueError if the
+        encoder does not come from a model directory.
         """
         hub = import_extra("huggingface_hub", "hub", "uploading to the Hugging Face hub")
         api = hub.HfApi(token=token)
@@ -536,8 +526,9 @@ class Encoder:
 
     def __reduce__(self):
         """Pickles the model itself, not its path: a worker process gets the same vectors."""
-        chosen = {name: getattr(self, name) for name in _PICKLED}
-        return _restored, (self._loaded("pickled"), self.dtype, self.backend.name, chosen)
+        where = "the pickled encoder"
+        model = (self._loaded("pickled"), self.dtype, self.backend.name, where)
+        return Encoder._of_spec, model, {name: getattr(self, name) for name in _PICKLED}
 
     def __repr__(self) -> str:
         of_model = "" if self.dim == self._model_dim else f" of {self._model_dim}"
@@ -595,14 +586,12 @@ class Encoder:
             rows = len(window.offsets) - 1
             embeddings = np.empty((rows, self.dim), np.float32) if out is None else out[done:]
             embeddings = embeddings[:rows]
-            if self.dim == self._model_dim:
-                into = embeddings
-            else:
-                into = np.empty((rows, self._model_dim), np.float32)
+            is_whole = self.dim == self._model_dim
+            into = embeddings if is_whole else np.empty((rows, self._model_dim), np.float32)
             counts.num_padded_tokens = self.backend.run_window(
                 window, into, self.max_length_tokens, batch_size
             )
-            if into is not embeddings:
+            if not is_whole:
                 embeddings[:] = into[:, : self.dim]
             stats.add(counts)
             done += rows
@@ -672,17 +661,15 @@ class Encoder:
         """
         check_collection(documents, "documents")
         documents = list(documents)
-        embeddings = np.empty((len(documents), self.dim), np.float32)
         inputs = self.document_inputs(documents, mode, splitter=splitter, language=language)
-        chunks = self.encode_document_stream(
-            inputs, pooling=pooling, batch_size=batch_size, normalize=normalize
-        )
-        with Progress("encode", len(embeddings), "document", show=show_progress) as progress:
-            for chunk in chunks:
-                done = progress.done + len(chunk)
-                embeddings[progress.done : done] = chunk
-                progress(done)
-        return embeddings
+        chunks = [np.empty((0, self.dim), np.float32)]
+        with Progress("encode", len(documents), "document", show=show_progress) as progress:
+            for chunk in self.encode_document_stream(
+                inputs, pooling=pooling, batch_size=batch_size, normalize=normalize
+            ):
+                chunks.append(chunk)
+                progress(progress.done + len(chunk))
+        return np.concatenate(chunks)
 
     def document_inputs(
         self,
@@ -738,15 +725,6 @@ class Encoder:
 _PICKLED = ("dim", "max_length_tokens", "_room", "_prompt", "fingerprint", "calibration")
 
 
-def _restored(
-    spec: model_directory.ModelSpec, dtype: str, backend: str, chosen: Mapping[str, Any]
-) -> Encoder:
-    """The encoder that `Encoder.__reduce__` took apart."""
-    encoder = Encoder._of_spec(spec, dtype, backend, "the pickled encoder")
-    vars(encoder).update(chosen)
-    return encoder
-
-
 def _either(name: str, value: bool | None, peer: str, peer_value: bool | None) -> bool:
     """The value of an argument with two names, False without one; ValueError if both differ."""
     for given_name, given in ((name, value), (peer, peer_value)):
@@ -796,33 +774,6 @@ def _refuse(others: Mapping[str, Any]) -> None:
         neutral, way_out = _OTHER_ARGUMENTS[name]
         if value != neutral:
             raise ValueError(f"{name}={value!r:.40} does not apply: {way_out}")
-
-
-def _quantization(
-    precision: str, dim: int, ranges: np.ndarray | None, num_vectors: int
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function that quantizes the vectors [num_vectors, dim] of a call of `encode`."""
-    from xling_jax.files.quantization import Quantizer, learn_ranges
-
-    if precision != "int8" or ranges is not None:
-        return Quantizer(precision, dim, ranges).quantize
-    if num_vectors == 1:
-        raise ValueError(
-            "precision='int8' needs ranges= to encode a single sentence; learn them on many: "
-            "ranges = encoder.learn_ranges(sample)"
-        )
-    if not num_vectors:
-        return lambda vectors: vectors.astype(np.int8)
-
-    def in_their_own_ranges(vectors: np.ndarray) -> np.ndarray:
-        _logger.warning(
-            "the ranges of precision='int8' are those of these %d vectors; pass ranges="
-            "encoder.learn_ranges(sample) to compare with vectors of other calls",
-            num_vectors,
-        )
-        return Quantizer(precision, dim, learn_ranges([vectors])).quantize(vectors)
-
-    return in_their_own_ranges
 
 
 def _as(given: Any, result: np.ndarray) -> Any:

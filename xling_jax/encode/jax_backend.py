@@ -1,20 +1,16 @@
 """Token windows to vectors on the devices of JAX: padded batches, compiled programs, shards.
 
-Every shape of a batch is a program, compiled in a thread. A sentence that comes alone, as in a
-service, runs in the shortest program that is ready and long enough, and waits only if there is
-none; its own and those of other lengths are compiled in the background.
+Every shape of a batch is a program; those that a window needs are compiled in threads.
 """
 
 from __future__ import annotations
 
 import collections
 import concurrent.futures
-import contextlib
 import functools
 import math
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import flax.linen as nn
@@ -30,8 +26,6 @@ from xling_jax.encode.texts import TokenWindow
 from xling_jax.sharding import rows_over
 
 _CPU_WINDOW_SENTENCES = 8192
-# Sentences that may come alone next are expected to have at most this many tokens.
-_EXPECTED_LENGTH = 128
 # Batches submitted to the device before the oldest is fetched: one runs while the next is packed.
 _BATCHES_IN_FLIGHT = 2
 
@@ -84,7 +78,7 @@ class JaxBackend:
             self.num_devices = mesh.size
             self._tokens_sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
             replicated = NamedSharding(mesh, PartitionSpec())
-        self.programs = _programs(module, replicated)
+        self.apply, self._compiled = _program(module, replicated)
 
     def with_params(self, params: Any) -> JaxBackend:
         """Returns the same with other parameters; compiled programs are shared."""
@@ -134,77 +128,47 @@ class JaxBackend:
     ) -> int:
         """See `backends.Backend.run_window`."""
         _check_process()
-        shapes = self.shapes(max_length_tokens, batch_size)
+        batches = list(
+            plan_batches(np.diff(window.offsets), self.shapes(max_length_tokens, batch_size))
+        )
+        self._compile(shape for _, shape in batches)
         padded_tokens = 0
         in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
-        batches = list(plan_batches(np.diff(window.offsets), shapes))
-        own = None
-        if len(embeddings) == 1 and shapes.has_single_row:
-            ((members, own),) = batches
-            batches = [(members, self._ready_shape(own, shapes))]
-        needed = dict.fromkeys(shape for _, shape in batches)
-        compiled = {shape: self._compile(shape) for shape in needed}
         for members, shape in batches:
-            compiled[shape].result()
             tokens = self._pack(window, members, *shape)
-            in_flight.append((members, self.programs.apply(self.params, tokens)))
+            in_flight.append((members, self.apply(self.params, tokens)))
             padded_tokens += math.prod(shape)
             if len(in_flight) == _BATCHES_IN_FLIGHT:
                 _fetch(in_flight.popleft(), embeddings)
         for batch in in_flight:
             _fetch(batch, embeddings)
-        if own:
-            self._compile_ahead(shapes, own)
         return padded_tokens
 
-    def compile(self, shapes: Sequence[tuple[int, int]]) -> None:
-        """Compiles the programs of (rows, length), several at the same time in threads."""
+    def compile(self, shapes: Iterable[tuple[int, int]]) -> None:
+        """Compiles the programs of (rows, length), and runs each once."""
         _check_process()
-        for program in [self._compile(shape) for shape in shapes]:
-            program.result()
-        for shape in shapes:  # once, so that the next run starts at once
-            self._run_on_padding(shape)
+        shapes = list(shapes)
+        self._compile(shapes)
+        for shape in shapes:
+            self.apply(self.params, self._padding(shape)).block_until_ready()
 
-    def _compile(
-        self, shape: tuple[int, int], and_run: bool = False
-    ) -> concurrent.futures.Future[None]:
-        """Compiles the program of (rows, length) in a thread, unless that was done or begun."""
+    def _compile(self, shapes: Iterable[tuple[int, int]]) -> None:
+        """Compiles programs that are not yet, several at the same time.
 
-        def compile_program() -> None:
-            self.programs.apply.lower(self.params, self._padding(shape)).compile()
-            if and_run:
-                self._run_on_padding(shape)
-
-        return self.programs.once(shape, compile_program)
-
-    def _run_on_padding(self, shape: tuple[int, int]) -> None:
-        self.programs.apply(self.params, self._padding(shape)).block_until_ready()
+        Only the function itself is run later: JAX then heeds settings of the caller's thread, such
+        as the precision of products, and finds what a thread compiled.
+        """
+        if missing := [shape for shape in dict.fromkeys(shapes) if shape not in self._compiled]:
+            lower = lambda shape: self.apply.lower(self.params, self._padding(shape)).compile()
+            # Devices of several processes may have to agree on the order.
+            threads = os.cpu_count() if jax.process_count() == 1 else 1
+            with concurrent.futures.ThreadPoolExecutor(threads, "xling-compile") as pool:
+                list(pool.map(lower, missing))
+            self._compiled.update(missing)
 
     def _padding(self, shape: tuple[int, int]) -> jax.Array:
         empty = TokenWindow(np.empty(0, np.int32), np.zeros(1, np.int64))
         return self._pack(empty, np.empty(0, np.int64), *shape)
-
-    def _ready_shape(self, own: tuple[int, int], shapes: BatchShapes) -> tuple[int, int]:
-        """The shape for a sentence alone: its own, or a longer one that makes it wait less.
-
-        Compiling takes a hundred times as long as running a longer program. If none is ready, it is
-        the longest that is expected, which all sentences can use until theirs is compiled.
-        """
-        longer = [shape for shape in _expected_shapes(shapes) if shape[1] >= own[1]]
-        ready = (shape for shape in longer if self.programs.is_ready(shape))
-        return next(ready, longer[-1] if longer else own)
-
-    def _compile_ahead(self, shapes: BatchShapes, *first: tuple[int, int]) -> None:
-        """Compiles what single sentences will need, one program after the other."""
-        if self.programs.is_busy:
-            return
-        expected = (*first, *_expected_shapes(shapes))
-        missing = [shape for shape in expected if not self.programs.has(shape)]
-        if missing:
-            # Refused when the interpreter ends, which waits for the program that was begun.
-            with contextlib.suppress(RuntimeError):
-                program = self._compile(missing[0], and_run=True)
-                program.add_done_callback(lambda _: self._compile_ahead(shapes))
 
     def _pack(self, window: TokenWindow, members: np.ndarray, rows: int, length: int) -> jax.Array:
         tokens = np.full((rows, length), self.pad_id, np.int32)
@@ -244,59 +208,16 @@ def parameter_shapes(module: nn.Module) -> tuple[dict[str, tuple[tuple[int, ...]
     return shapes, int(embeddings.shape[-1])
 
 
-@functools.lru_cache(maxsize=16)
-def _expected_shapes(shapes: BatchShapes) -> tuple[tuple[int, int], ...]:
-    """Those of single sentences that are likely to come, increasing."""
-    longest = min(_EXPECTED_LENGTH, shapes.max_length_tokens)
-    return tuple(dict.fromkeys(shapes.single(n) for n in shapes.lengths if n <= longest))
-
-
 def _fetch(batch: tuple[np.ndarray, jax.Array], embeddings: np.ndarray) -> None:
     members, result = batch
     embeddings[members] = np.asarray(result)[: len(members)]
 
 
-class _Programs:
-    """The programs of a module: one jitted function, compiled for more shapes in threads.
-
-    Only the function itself is run: JAX then heeds settings of the caller's thread, such as the
-    precision of products, and finds what a thread compiled.
-    """
-
-    def __init__(self, apply: Any):
-        self.apply = apply
-        self._work: dict[Any, concurrent.futures.Future[None]] = {}
-        # Devices of several processes may have to agree on the order.
-        threads = os.cpu_count() if jax.process_count() == 1 else 1
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "xling-compile")
-        self._lock = threading.Lock()
-
-    @property
-    def is_busy(self) -> bool:
-        """True while something is being compiled."""
-        return not all(work.done() for work in list(self._work.values()))
-
-    def has(self, key: Any) -> bool:
-        """True if work was done, or begun."""
-        return key in self._work
-
-    def is_ready(self, key: Any) -> bool:
-        """True if work was done, without an error."""
-        work = self._work.get(key)
-        return work is not None and work.done() and work.exception() is None
-
-    def once(self, key: Any, work: Callable[[], None]) -> concurrent.futures.Future[None]:
-        """Does work in a thread, unless it was done or begun before; again if it failed."""
-        with self._lock:
-            known = self._work.get(key)
-            if known is None or known.done() and known.exception() is not None:
-                self._work[key] = self._pool.submit(work)
-            return self._work[key]
-
-
 @functools.lru_cache(maxsize=16)
-def _programs(module: nn.Module, out_sharding: jax.sharding.Sharding | None) -> _Programs:
-    """The same for all encoders of a module, so that they share compiled programs."""
+def _program(
+    module: nn.Module, out_sharding: jax.sharding.Sharding | None
+) -> tuple[Any, set[tuple[int, int]]]:
+    """The jitted function of all encoders of a module, and the shapes that it is compiled for."""
     mesh = getattr(out_sharding, "mesh", None)
 
     def apply(params: Any, tokens: jax.Array) -> jax.Array:
@@ -304,4 +225,4 @@ def _programs(module: nn.Module, out_sharding: jax.sharding.Sharding | None) -> 
             embeddings = module.apply({"params": params}, tokens, deterministic=True)
         return embeddings.astype(jnp.float32)
 
-    return _Programs(jax.jit(apply, out_shardings=out_sharding))
+    return jax.jit(apply, out_shardings=out_sharding), set()

@@ -77,10 +77,7 @@ _OPTIONAL_KEYS = ("prompts", "default_prompt", "truncate_dim")
 # Below this, an encoder's sizes cost nothing to try; real parameters have more elements.
 _SMALL_SIZE = 1 << 20
 _SHORT_LIST = 16  # likewise, of values
-_SAFETENSORS_DTYPES = {
-    **{"F32": "float32", "BF16": "bfloat16", "F16": "float16"},
-    **{"I8": "int8", "U8": "uint8"},
-}
+_SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "I8": "int8", "U8": "uint8"}
 
 # Name of a parameter -> shape and dtype.
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -264,8 +261,7 @@ def save_model(
     with whole_directory(directory) as fresh, naming_errors(directory):
         write_tensors(fresh / PARAMS_FILE, flat)
         write_vocab(vocab, fresh)
-        hashes = {path.name: hash_file(path) for path in sorted(fresh.iterdir())}
-        (fresh / CONFIG_FILE).write_text(_config_text(config, hashes), encoding="utf-8")
+        (fresh / CONFIG_FILE).write_text(_config_text(config, fresh, vocab), encoding="utf-8")
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return config["fingerprint"]
 
@@ -279,20 +275,19 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
     from xling_jax.encode.model_card import with_scores_section
 
     directory = pathlib.Path(directory)
-    config = load_model(directory).config
-    hashes = config.pop("hashes", None)
-    config["calibration"] = calibration.to_json()
-    write_whole(directory / CONFIG_FILE, _config_text(config, hashes))
+    spec = load_model(directory)
+    config = spec.config | {"calibration": calibration.to_json()}
+    write_whole(directory / CONFIG_FILE, _config_text(config, directory, spec.vocab))
     card = directory / CARD_FILE
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     write_whole(card, with_scores_section(text, calibration))
 
 
-def _config_text(config: Mapping[str, Any], hashes: Mapping[str, str] | None) -> str:
-    """The content of `config.json`; without hashes for directories that were written without."""
-    config = json.loads(json.dumps(config))
-    if hashes is not None:
-        config |= {"hashes": {**hashes, CONFIG_FILE: json_fingerprint(config)}}
+def _config_text(config: Mapping[str, Any], directory: pathlib.Path, vocab: Vocabulary) -> str:
+    """The content of `config.json`, with the hashes of the files in a directory and of itself."""
+    config = json.loads(json.dumps({key: v for key, v in config.items() if key != "hashes"}))
+    hashes = {name: hash_file(directory / name) for name in (PARAMS_FILE, *vocab.files)}
+    config["hashes"] = {**hashes, CONFIG_FILE: json_fingerprint(config)}
     return json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -308,7 +303,6 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             raise ValueError(f"{directory}: {name} is missing; it is part of a model directory")
     config_path = directory / CONFIG_FILE
     config = read_config(directory)
-    calibration = _calibration(config, config_path)
     _check_sizes(config["encoder"], _read_shapes(directory / PARAMS_FILE), config_path)
     vocab = read_vocab(directory, config["preprocessing"])
     try:
@@ -329,12 +323,19 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
             f"{config['encoder']['vocab_size']} rows; the files are from different models"
         )
     flat = _read_params(directory / PARAMS_FILE, shapes)
-    _check_hashes(directory, config)
-    if _fingerprint(config, flat, vocab) != config["fingerprint"]:
+    if "hashes" in config:
+        _check_hashes(directory, config, vocab)
+    # Directories of earlier versions have no hashes.
+    elif _fingerprint(config, flat, vocab) != config["fingerprint"]:
         raise ValueError(
             f"{directory}: the fingerprint in {CONFIG_FILE} does not match {PARAMS_FILE} and the "
             "vocabulary; a file was changed or comes from another model, export it again"
         )
+    calibration = None
+    if "calibration" in config:
+        from xling_jax.align.precision import Calibration
+
+        calibration = Calibration.from_json(config["calibration"], f"{config_path}: calibration")
     return ModelSpec(
         stored=_nested(flat),
         vocab=vocab,
@@ -444,33 +445,18 @@ def _check_prompts_and_width(config: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _calibration(config: Mapping[str, Any], path: pathlib.Path) -> Calibration | None:
-    if "calibration" not in config:
-        return None
-    from xling_jax.align.precision import Calibration
-
-    return Calibration.from_json(config["calibration"], f"{path}: calibration")
-
-
-def _check_hashes(directory: pathlib.Path, config: Mapping[str, Any]) -> None:
-    """Raises ValueError if a file is not as it was written; earlier versions wrote no hashes."""
-    if "hashes" not in config:
-        return
-    hashes = config["hashes"]
-    if not isinstance(hashes, dict):
-        hashes = {CONFIG_FILE: None}
+def _check_hashes(directory: pathlib.Path, config: Mapping[str, Any], vocab: Vocabulary) -> None:
+    """Raises ValueError if a file is not as it was written."""
     content = {key: value for key, value in config.items() if key != "hashes"}
+    hashes = config["hashes"] if isinstance(config["hashes"], dict) else {}
     # The config first: it holds the other hashes.
-    for name in sorted(hashes, key=lambda name: name != CONFIG_FILE):
+    for name in (CONFIG_FILE, PARAMS_FILE, *vocab.files):
         path = directory / name
-        if name == CONFIG_FILE:
-            found = json_fingerprint(content)
-        else:
-            found = hash_file(path) if path.is_file() else "that of a missing file"
-        if found != hashes[name]:
+        found = json_fingerprint(content) if name == CONFIG_FILE else hash_file(path)
+        if found != hashes.get(name):
             raise ValueError(
                 f"{path}: damaged, or a file was changed or comes from another model: its hash is "
-                f"{found[:16]}, {CONFIG_FILE} has {str(hashes[name])[:16]}; export it again"
+                f"{found[:16]}, {CONFIG_FILE} has {str(hashes.get(name))[:16]}; export it again"
             )
 
 
@@ -510,16 +496,13 @@ def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
     check_parameters(_read_shapes(path), expected, str(path))
     # safe_open has checked the offsets. Reading through it would hold the mapped file and a copy.
     arrays = {}
-    try:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-            start = file.tell()
-            for name, (shape, dtype) in sorted(expected.items()):
-                file.seek(start + header[name]["data_offsets"][0])
-                array = np.fromfile(file, np.dtype(dtype).newbyteorder("<"), math.prod(shape))
-                arrays[name] = array.reshape(shape)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        start = file.tell()
+        for name, (shape, dtype) in sorted(expected.items()):
+            file.seek(start + header[name]["data_offsets"][0])
+            array = np.fromfile(file, np.dtype(dtype).newbyteorder("<"), math.prod(shape))
+            arrays[name] = array.reshape(shape)
     return arrays
 
 
@@ -550,11 +533,9 @@ def _open_params(path: pathlib.Path) -> Iterator[Any]:
         with safetensors.safe_open(path, framework="numpy") as file:
             yield file
     except safetensors.SafetensorError as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
-    return ValueError(f"{path}: truncated or damaged ({one_line(error, 200)}); export it again")
+        raise ValueError(
+            f"{path}: truncated or damaged ({one_line(error, 200)}); export it again"
+        ) from error
 
 
 def _fingerprint(

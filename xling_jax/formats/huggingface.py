@@ -1,7 +1,7 @@
 """Published encoders in Hugging Face model directories as model directories of ours.
 
     BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet    config.json, weights, tokenizer files
-    ModernBERT, Qwen3, EmbeddingGemma, GTE                     the same, see `huggingface_rotary`
+    ModernBERT, Qwen3, EmbeddingGemma, GTE                     the same, see `huggingface_layouts`
     what sentence-transformers makes of them                   modules.json names what follows
 
 Everything is read from disk and nothing is downloaded. The vectors are those of `transformers` and
@@ -17,20 +17,13 @@ import numpy as np
 
 from xling_jax.devices import DTYPES
 from xling_jax.encode.model_directory import save_model
-from xling_jax.formats import huggingface_bert as bert
-from xling_jax.formats import huggingface_rotary as rotary
-from xling_jax.formats.huggingface_bert import Published
-from xling_jax.formats.huggingface_files import (
-    CONFIG_FILE,
-    Tensors,
-    read_adapter,
-    read_origin,
-    read_settings,
-)
+from xling_jax.formats.huggingface_files import Tensors, read_adapter, read_origin
+from xling_jax.formats.huggingface_layouts import Published, encoder_params, read_config
 from xling_jax.formats.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
 from xling_jax.formats.modules import Modules, Projection, list_modules, read_modules
 from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.registry import check_choice
+from xling_jax.text.huggingface_vocab import HuggingFaceVocab
 
 # `pooler` is BERT's dense layer with tanh on the first token, as in LaBSE.
 POOLINGS = ("mean", "first", "max", "last", "pooler")
@@ -96,14 +89,12 @@ def convert_huggingface(
     transformer = modules.transformer if modules else alone
     adapter = read_adapter(transformer, base)
     weights = adapter.base if adapter else transformer
-    kind = _read_model_type(weights)
-    if language is not None and kind != "xlm":
+    published = read_config(weights)
+    if language is not None and published.model_type != "xlm":
         raise ValueError(
             f"language={language!r}: only XLM's tokenizer has rules by language; leave it out, or "
             "record the training languages as languages"
         )
-    family = rotary if kind in rotary.LAYOUTS else bert
-    published = family.read_config(weights)
     modules = modules or _modules(pooling or "mean", weights, published)
     has_tokenizer = any((transformer / name).is_file() for name in TOKENIZER_FILES)
     vocab, tokenizer_limit = read_tokenizer(
@@ -113,10 +104,7 @@ def convert_huggingface(
         language=language or "en",
         lowercase=modules.lowercase,
     )
-    arguments = _encoder_arguments(published, modules, layer, pool_specials, compute_dtype)
-    # With rows for padding and for added tokens that the published table lacks; Gemma's tokenizer
-    # has one for images. The original fails on them.
-    arguments["vocab_size"] = max(published.vocab_size, vocab.size)
+    arguments = _encoder_arguments(published, modules, vocab, layer, pool_specials, compute_dtype)
     positions = arguments["max_length_tokens"]
     if max_length_tokens is None:
         # As sentence-transformers, whose limit replaces the tokenizer's.
@@ -147,17 +135,15 @@ def convert_huggingface(
         "encoder": dict(published.dropout),
         **({"similarity": use.similarity} if use.similarity else {}),
     }
-    if family is rotary:
-        arguments = rotary.encoder_arguments(published, arguments, vocab)
-    params = family.encoder_params(tensors, published, arguments)
+    params = encoder_params(tensors, published, arguments)
     for number, projection in enumerate(modules.projections):
         is_own = projection.directory == weights  # a pooler
         own = tensors if is_own else Tensors(projection.directory)
         params[f"projections_{number}"] = _projection_params(projection, own)
     save_model(
         directory,
-        family=family.FAMILY,
-        encoder_args={**arguments, "pad_id": vocab.pad_id},
+        family=published.layout.family,
+        encoder_args=arguments,
         params=params,
         vocab=vocab,
         languages=languages or of_card,
@@ -188,11 +174,12 @@ def _modules(pooling: str, transformer: Path, published: Published) -> Modules:
 def _encoder_arguments(
     published: Published,
     modules: Modules,
+    vocab: HuggingFaceVocab,
     layer: int | None,
     pool_specials: bool,
     compute_dtype: str | None,
 ) -> dict[str, Any]:
-    """Constructor arguments that the encoders of all families share, with the sizes."""
+    """Constructor arguments of the encoder, which may end at an earlier layer."""
     layers = published.sizes["layers"]
     if layer is not None and not 0 <= layer <= layers:
         raise ValueError(f"layer={layer} must be from 0 to {layers}, the layers of the model")
@@ -203,8 +190,11 @@ def _encoder_arguments(
             f"pool_specials=False: the pooling is that of the {modules.pooling} special token; "
             "use pooling='mean' or 'max'"
         )
-    return {
+    arguments = {
         **published.sizes,
+        # With rows for padding and for added tokens that the published table lacks; Gemma's
+        # tokenizer has one for images. The original fails on them.
+        "vocab_size": max(published.vocab_size, vocab.size),
         "layers": layers if layer is None else layer,
         "max_length_tokens": published.positions - published.first_position,
         **({"relative_positions": True} if published.position_buckets else {}),
@@ -213,32 +203,19 @@ def _encoder_arguments(
         "pool_specials": pool_specials,
         "projections": [[p.width, p.activation, p.use_bias] for p in modules.projections],
         "normalize": modules.normalize,
+        "pad_id": vocab.pad_id,
         **({"dtype": compute_dtype} if compute_dtype else {}),
     }
-
-
-def _read_model_type(directory: Path) -> str:
-    """Returns the `model_type` of a `config.json`; ValueError for unknown ones and own code."""
-    path = directory / CONFIG_FILE
-    settings = read_settings(path)
-    model_type = settings.get("model_type")
-    if model_type == "new":
-        raise ValueError(
-            f"{path}: model_type 'new' is Python code in the directory, which is not run; take "
-            "the model in the layout of transformers 5, model_type 'gte'"
-        )
-    known = (*bert.LAYOUTS, *rotary.LAYOUTS)
-    if model_type not in known:
-        raise ValueError(
-            f"{path}: model_type {model_type!r:.60} is not supported; it must be one of "
-            f"{', '.join(known)}"
-        )
-    if settings.get("auto_map"):
-        raise ValueError(
-            f"{path}: auto_map names Python code in the directory, which is not run; if the "
-            f"vectors are those of transformers' own {model_type}, remove auto_map"
-        )
-    return model_type
+    if published.layout.family == "rotary":
+        kept = [number for number in arguments["local_layers"] if number < arguments["layers"]]
+        final_norm = arguments["final_norm"] and arguments["layers"] == layers
+        specials = (("bos", vocab.bos_id), ("eos", vocab.eos_id))
+        arguments |= {
+            "local_layers": kept,
+            "final_norm": final_norm,
+            "specials": [[name] if number is not None else [] for name, number in specials],
+        }
+    return arguments
 
 
 def _projection_params(dense: Projection, tensors: Tensors) -> dict[str, np.ndarray]:

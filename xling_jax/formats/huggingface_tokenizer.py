@@ -1,8 +1,7 @@
 """From the tokenizer files of a Hugging Face directory to a vocabulary.
 
 tokenizer.json                     all but XLM
-vocab.txt                          BERT, DistilBERT and MPNet without it
-vocab.json, merges.txt             RoBERTa without it, and XLM
+vocab.json, merges.txt             XLM
 tokenizer_config.json, special_tokens_map.json    settings, where they are there
 """
 
@@ -13,16 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xling_jax.files.untrusted import one_line
-from xling_jax.formats.huggingface_bert import Published
 from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, read_settings
+from xling_jax.formats.huggingface_layouts import Published
 from xling_jax.text.huggingface_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,
     VOCABULARY_FILE,
     HuggingFaceText,
     HuggingFaceVocab,
-    check_ids,
     import_tokenizers,
     load_tokenizer,
 )
@@ -58,17 +55,8 @@ _NO_LIMIT = 10**6
 # Kinds whose tokenizers put around a text what tokenizer.json says, none where it says nothing.
 _AS_IN_FILE = ("gemma3_text", "modernbert", "qwen3")
 
-# Special tokens of the kinds that may come without tokenizer.json.
-_DEFAULTS = {
-    "bert": {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"},
-    "roberta": {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"},
-    # XLM begins with <s> in transformers since 2020, with </s> before that and in training.
-    "xlm": {"bos_token": "<s>", "sep_token": "</s>"},
-}
-_DEFAULTS |= {"distilbert": _DEFAULTS["bert"], "xlm-roberta": _DEFAULTS["roberta"]}
-_DEFAULTS |= {"camembert": _DEFAULTS["roberta"], "mpnet": _DEFAULTS["roberta"]}
-# Kinds whose vocabulary may be a vocab.txt.
-_WORDPIECE = ("bert", "distilbert", "mpnet")
+# XLM begins with <s> in transformers since 2020, with </s> before that and in training.
+_XLM_TOKENS = {"bos_token": "<s>", "sep_token": "</s>"}
 
 
 def read_tokenizer(
@@ -96,7 +84,7 @@ def read_tokenizer(
     if published.model_type == "xlm" and (directory / VOCABULARY_FILE).is_file():
         own = {"prefix": prefix, "language": language, "truncation_side": side or "right"}
         return _xlm_vocab(directory, settings, lowercase, **own), limit
-    tokenizer = _tokenizer(directory, published, settings)
+    tokenizer = _tokenizer(directory, settings)
     if side is None and tokenizer.truncation:
         side = tokenizer.truncation["direction"]
     tokenizer.no_padding()  # published ones may pad all texts to one length
@@ -146,7 +134,7 @@ def _tokenizer_class(
     return named.removesuffix("Fast") if isinstance(named, str) else None
 
 
-def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any]) -> Any:
+def _tokenizer(directory: Path, settings: Mapping[str, Any]) -> Any:
     named = settings["tokenizer_class"]
     if (
         named == "BertJapaneseTokenizer"
@@ -161,11 +149,6 @@ def _tokenizer(directory: Path, published: Published, settings: Mapping[str, Any
         tokenizer = load_tokenizer(path.read_bytes(), str(path))
         _apply_settings(tokenizer, settings, directory / _SETTINGS_FILES[1])
         return tokenizer
-    kind = published.model_type
-    if kind in _WORDPIECE and (directory / "vocab.txt").is_file():
-        return _wordpiece(directory / "vocab.txt", {**_DEFAULTS[kind], **settings})
-    if kind == "roberta" and (directory / VOCABULARY_FILE).is_file():
-        return _byte_level(directory, settings)
     raise ValueError(
         f"{path}: missing; where transformers is installed it is made by: python -c "
         "\"from transformers import AutoTokenizer as T; T.from_pretrained('DIR')"
@@ -231,61 +214,6 @@ def _named_tokens(settings: Mapping[str, Any], where: Path) -> list[Any]:
 def _switch(settings: Mapping[str, Any], key: str, default: Any) -> Any:
     """A setting; null, which transformers writes too, is the default."""
     return default if settings.get(key) is None else settings[key]
-
-
-def _wordpiece(path: Path, settings: Mapping[str, Any]) -> Any:
-    """BERT's tokenizer from its vocab.txt."""
-    tokenizers = import_tokenizers()
-    try:
-        pieces = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text: {error}") from error
-    vocabulary = {piece: number for number, piece in enumerate(pieces) if piece}
-    unknown = settings.get("unk_token") or "[UNK]"
-    _id(vocabulary.get, unknown, "unk_token", path)
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=unknown))
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=_switch(settings, "tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"),
-        lowercase=_switch(settings, "do_lower_case", True),
-    )
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    _add_specials(tokenizer, settings, path)
-    return tokenizer
-
-
-def _byte_level(directory: Path, settings: Mapping[str, Any]) -> Any:
-    """RoBERTa's tokenizer from its vocab.json and merges.txt."""
-    tokenizers = import_tokenizers()
-    paths = [directory / name for name in (VOCABULARY_FILE, MERGES_FILE)]
-    try:
-        model = tokenizers.models.BPE.from_file(*map(str, paths))
-        check_ids(tokenizers.Tokenizer(model))
-    except Exception as error:  # the library raises bare ones
-        raise ValueError(
-            f"{directory}: {paths[0].name}, {paths[1].name}: {one_line(error, 200)}"
-        ) from error
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=_switch(settings, "add_prefix_space", False)
-    )
-    _add_specials(tokenizer, {**_DEFAULTS["roberta"], **settings}, paths[0])
-    return tokenizer
-
-
-def _add_specials(tokenizer: Any, settings: Mapping[str, Any], where: Path) -> None:
-    """Makes the tokenizer add special tokens around a text and find them in it."""
-    tokenizers = import_tokenizers()
-    names = {key: settings[key] for key in ("cls_token", "sep_token", "pad_token")}
-    ids = {key: _id(tokenizer.token_to_id, name, key, where) for key, name in names.items()}
-    first, last = names["cls_token"], names["sep_token"]
-    known = (settings.get(key) for key in ("mask_token", "unk_token"))
-    tokenizer.add_special_tokens([*names.values(), *filter(None, known)])
-    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
-        single=[first, "$A", last],
-        special_tokens=[(first, ids["cls_token"]), (last, ids["sep_token"])],
-    )
 
 
 def _ends(
@@ -358,7 +286,7 @@ def _xlm_vocab(
         files[name] = path.read_bytes()
     path = directory / VOCABULARY_FILE
     vocabulary = read_settings(path)
-    names = {**_DEFAULTS["xlm"], **{key: value for key, value in settings.items() if value}}
+    names = {**_XLM_TOKENS, **{key: value for key, value in settings.items() if value}}
     text = HuggingFaceText(
         bos_id=_id(vocabulary.get, names["bos_token"], "bos_token", path),
         eos_id=_id(vocabulary.get, names["sep_token"], "sep_token", path),

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,16 @@ _NESTED = "0_StaticEmbedding"
 _UNKNOWN = "\x02"
 
 
+class _Static(NamedTuple):
+    """What a library computes from the files in `tables`."""
+
+    tables: Path
+    vocab: HuggingFaceVocab
+    limit: int | None  # tokens; None for none
+    normalize: bool
+    use: Use
+
+
 def convert_model2vec(
     source: str | os.PathLike[str],
     directory: str | os.PathLike[str],
@@ -76,43 +86,9 @@ def convert_model2vec(
     Returns the record of the conversion. ValueError if files are broken or do not belong together;
     ImportError without `tokenizers`.
     """
-    source = Path(source)
-    is_nested = not (source / WEIGHTS_FILE).is_file() and (source / _NESTED).is_dir()
-    tables = source / _NESTED if is_nested else source
-    has_settings = is_nested or not (source / CONFIG_FILE).is_file()
-    config = read_settings(source / (SETTINGS_FILE if has_settings else CONFIG_FILE))
-    normalize = config.flag("normalize")
-    limit = config.get("max_length", _MODEL2VEC_LENGTH)
-    if limit is not None:
-        limit = config.size("max_length", _MODEL2VEC_LENGTH)
-    limit = _shorter(limit, max_length_tokens)
-    config.require({"head_config": None})
-    where = tables / TOKENIZER_FILE
-    tokenizer = _read_tokenizer(where)
-    lengths = sorted(map(len, tokenizer.get_vocab()))
-    if limit is None:
-        tokenizer.no_truncation()
-    else:
-        tokenizer.enable_truncation(limit)
-    vocab = _vocab(
-        tokenizer,
-        where,
-        drop=unknown_id(tokenizer),
-        max_characters=limit and limit * int(np.median(lengths)),
-    )
-    recorded = {"converted_from": "model2vec"}
-    return _save(
-        source,
-        tables,
-        directory,
-        vocab,
-        recorded,
-        normalize=normalize,
-        use=Use(),
-        limit=limit,
-        languages=languages,
-        overwrite=overwrite,
-    )
+    found = _read_model2vec(Path(source), max_length_tokens)
+    shared = {"languages": languages, "overwrite": overwrite}
+    return _save(Path(source), directory, found, "model2vec", **shared)
 
 
 def convert_static_embedding(
@@ -129,7 +105,33 @@ def convert_static_embedding(
     what sentence-transformers makes of it. The limit is that of the tokenizer, mostly none. Modules
     that cannot follow are a ValueError.
     """
-    source = Path(source)
+    found = _read_static_embedding(Path(source), max_length_tokens)
+    shared = {"languages": languages, "overwrite": overwrite}
+    return _save(Path(source), directory, found, "sentence-transformers", **shared)
+
+
+def _read_model2vec(source: Path, max_length_tokens: int | None) -> _Static:
+    is_nested = not (source / WEIGHTS_FILE).is_file() and (source / _NESTED).is_dir()
+    tables = source / _NESTED if is_nested else source
+    has_settings = is_nested or not (source / CONFIG_FILE).is_file()
+    config = read_settings(source / (SETTINGS_FILE if has_settings else CONFIG_FILE))
+    config.require({"head_config": None})
+    limit = config.get("max_length", _MODEL2VEC_LENGTH)
+    limit = limit and config.size("max_length", _MODEL2VEC_LENGTH)
+    limit = _shorter(limit, max_length_tokens)
+    where = tables / TOKENIZER_FILE
+    tokenizer = _read_tokenizer(where)
+    lengths = sorted(map(len, tokenizer.get_vocab()))
+    if limit is None:
+        tokenizer.no_truncation()
+    else:
+        tokenizer.enable_truncation(limit)
+    characters = limit and limit * int(np.median(lengths))
+    vocab = _vocab(tokenizer, where, drop=unknown_id(tokenizer), max_characters=characters)
+    return _Static(tables, vocab, limit, config.flag("normalize"), Use())
+
+
+def _read_static_embedding(source: Path, max_length_tokens: int | None) -> _Static:
     modules: list[Module] = list_modules(source) or []
     kinds = [module.kind for module in modules if module.kind != "Dropout"]
     normalize = kinds[-1:] == ["Normalize"]
@@ -143,20 +145,9 @@ def convert_static_embedding(
     tables = modules[0].directory
     tokenizer = _read_tokenizer(tables / TOKENIZER_FILE)
     limit = tokenizer.truncation and tokenizer.truncation["max_length"]
+    vocab = _vocab(tokenizer, tables / TOKENIZER_FILE, drop=None)
     limit = _shorter(limit, max_length_tokens)
-    recorded = {"converted_from": "sentence-transformers"}
-    return _save(
-        source,
-        tables,
-        directory,
-        _vocab(tokenizer, tables / TOKENIZER_FILE, drop=None),
-        recorded,
-        normalize=normalize,
-        use=read_use(source),
-        limit=limit,
-        languages=languages,
-        overwrite=overwrite,
-    )
+    return _Static(tables, vocab, limit, normalize, read_use(source))
 
 
 def is_static(source: str | os.PathLike[str]) -> bool:
@@ -176,27 +167,18 @@ def _shorter(limit: int | None, max_length_tokens: int | None) -> int | None:
 
 
 def _save(
-    source: Path,
-    tables: Path,
-    directory: str | os.PathLike[str],
-    vocab: HuggingFaceVocab,
-    recorded: dict[str, Any],
-    *,
-    normalize: bool,
-    use: Use,
-    limit: int | None,
-    languages: Sequence[str],
-    overwrite: bool,
+    source: Path, directory: str | os.PathLike[str], found: _Static, library: str, **shared: Any
 ) -> dict[str, Any]:
-    origin, of_card = read_origin(source)
-    rows, weights = _read_tables(tables, vocab)
-    names = ("rows", "factor") if rows.dtype == np.int8 else ("embedding", "token_weight")
-    storage = {"storage": "int8"} if rows.dtype == np.int8 else {}
-    recorded |= {
+    (origin, of_card), vocab, use = read_origin(source), found.vocab, found.use
+    rows, weights = _read_tables(found.tables, vocab)
+    is_int8 = rows.dtype == np.int8
+    names = ("rows", "factor") if is_int8 else ("embedding", "token_weight")
+    recorded = {
+        "converted_from": library,
         **origin,
         "storage": rows.dtype.name,
         "unknown_tokens": "counted" if vocab.pad_id == vocab.size - 1 else "dropped",
-        "pooling": "mean, normalized" if normalize else "mean",
+        "pooling": "mean, normalized" if found.normalize else "mean",
         **({"similarity": use.similarity} if use.similarity else {}),
     }
     save_model(
@@ -207,18 +189,17 @@ def _save(
             "width": rows.shape[1],
             "pad_id": vocab.pad_id,
             "vocab_multiple": 1,
-            "normalize": normalize,
-            **storage,
+            "normalize": found.normalize,
+            **({"storage": "int8"} if is_int8 else {}),
         },
         params=dict(zip(names, (rows, weights))),
         vocab=vocab,
-        max_length_tokens=limit or NO_LIMIT,
+        max_length_tokens=found.limit or NO_LIMIT,
         training=recorded,
         prompts=use.prompts,
         default_prompt=use.default_prompt,
         truncate_dim=use.truncate_dim,
-        languages=languages or of_card,
-        overwrite=overwrite,
+        **shared | {"languages": shared["languages"] or of_card},
     )
     return recorded
 

@@ -20,8 +20,8 @@ import numpy as np
 from xling_jax.encode.model_card import card_header, encoder_name, promise
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.files.embeddings import write_tensors
-from xling_jax.formats.huggingface_bert import LAYOUTS
 from xling_jax.formats.huggingface_files import CONFIG_FILE, WEIGHTS_FILE, write_json
+from xling_jax.formats.huggingface_layouts import LAYOUTS
 from xling_jax.formats.modules import (
     MODULES_FILE,
     POOLINGS,
@@ -51,8 +51,8 @@ _TORCH_ACTIVATIONS = {
 }
 # Our name -> name in layer {} of XLMRobertaXLModel.
 _XLM_ROBERTA_XL = LAYOUTS["bert"].layer | {
-    "attention_norm": "encoder.layer.{}.attention.self_attn_layer_norm",
-    "ffn_norm": "encoder.layer.{}.LayerNorm",
+    "attention_norm": "encoder.layer.{0}.attention.self_attn_layer_norm",
+    "ffn_norm": "encoder.layer.{0}.LayerNorm",
 }
 # Arguments that say nothing of the vectors, or only sizes that the parameters have, too.
 _SIZES = {"vocab_size", "vocab_multiple", "width", "layers", "heads", "ffn_width", "dtype"}
@@ -170,8 +170,7 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
         )
     known = {"pooling", "norm", "pool_specials", "activation", "layer_norm_epsilon", "unplaced_id"}
     _refuse_others(spec.config["encoder"], where, known | {"projections", "normalize"})
-    layers = {"bert": _of_bert, "dual": _of_dual, "tlaser": _of_tlaser}[family]
-    config, tensors = layers(spec)
+    config, tensors = _layers(spec)
     rest: list[tuple[str, dict[str, np.ndarray]] | None] = []
     for number, (_, activation, _) in enumerate(getattr(module, "projections", ())):
         if activation not in (LAYER_NORM, *_TORCH_ACTIVATIONS):
@@ -203,54 +202,47 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
     return _Transformer(config, tensors, module.pooling, rest)
 
 
-def _of_bert(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    module, params = spec.module, spec.params
-    config = _bert_config(module.activation, module.layer_norm_epsilon)
-    positions, unplaced = params["position_embedding"], module.unplaced_id
-    if unplaced is not None:  # RoBERTa's padding; a text may hold its id
-        config |= {"model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"]}
-        positions = np.pad(positions, ((unplaced + 1, 0), (0, 0)))
-    tensors = _tables(params["embedding"], positions)
-    tensors |= _norm("embeddings.LayerNorm", params["embedding_norm"])
-    for number in range(module.layers):
-        layer = dict(params[f"blocks_{number}"])
-        joined = layer.pop("attention_input")
-        kernels = np.split(joined["kernel"], 3, axis=1)
-        biases = np.split(joined["bias"], 3)
-        for name, kernel, bias in zip(("query", "key", "value"), kernels, biases):
-            layer[name] = {"kernel": kernel, "bias": bias}
-        tensors |= _layer(LAYOUTS["bert"].layer, number, layer)
-    return config, tensors
+def _layers(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What config.json says of the kind of transformer, and the tensors of tables and layers."""
+    family, module, params = spec.config["family"], spec.module, spec.params
+    kind, activation, epsilon = ("bert", "BertModel"), "swish", 1e-12
+    names, norm = LAYOUTS["bert"].layer, "embeddings.LayerNorm"
+    if family == "bert":
+        table, positions = params["embedding"], params["position_embedding"]
+        activation, epsilon = module.activation, module.layer_norm_epsilon
+        if (unplaced := module.unplaced_id) is not None:  # RoBERTa's padding; a text may hold it
+            kind = "xlm-roberta", "XLMRobertaModel"
+            positions = np.pad(positions, ((unplaced + 1, 0), (0, 0)))
+    elif family == "dual":
+        # Row 0 is that of padding, which is masked wherever it matters.
+        table, positions = params["embedding"], params["position_embedding"][1:]
+    else:
+        from xling_jax.models.numpy_encoders import sinusoidal_positions
 
-
-def _of_dual(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    params = spec.params
-    # Row 0 is that of padding, which is masked wherever it matters.
-    tensors = _tables(params["embedding"], params["position_embedding"][1:])
-    tensors |= _norm("embeddings.LayerNorm", params["embedding_norm"])
-    for number in range(spec.module.layers):
-        tensors |= _layer(LAYOUTS["bert"].layer, number, _blocks(params[f"blocks_{number}"]))
-    return _bert_config("swish", 1e-12), tensors
-
-
-def _of_tlaser(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    from xling_jax.models.numpy_encoders import sinusoidal_positions
-
-    module, params = spec.module, spec.params
-    table = np.asarray(params["embed"]["embedding"]) * np.sqrt(module.width).astype(np.float32)
-    first = module.pad_id + 1  # transformers counts positions from there, too
-    positions = np.zeros((first + spec.max_length_tokens, module.width), np.float32)
-    positions[first:] = sinusoidal_positions(spec.max_length_tokens, module.width, first)
-    tensors = _tables(table, positions) | _norm("encoder.LayerNorm", params["final_norm"])
-    for number in range(module.layers):
-        tensors |= _layer(_XLM_ROBERTA_XL, number, _blocks(params[f"blocks_{number}"]))
-    config = {
-        "model_type": "xlm-roberta-xl",
-        "architectures": ["XLMRobertaXLModel"],
-        "hidden_act": "relu",
-        "layer_norm_eps": 1e-5,
+        kind = "xlm-roberta-xl", "XLMRobertaXLModel"
+        activation, epsilon, names, norm = "relu", 1e-5, _XLM_ROBERTA_XL, "encoder.LayerNorm"
+        table = np.asarray(params["embed"]["embedding"]) * np.sqrt(module.width).astype(np.float32)
+        first = module.pad_id + 1  # transformers counts positions from there, too
+        positions = np.zeros((first + spec.max_length_tokens, module.width), np.float32)
+        positions[first:] = sinusoidal_positions(spec.max_length_tokens, module.width, first)
+    tensors = {
+        "embeddings.word_embeddings.weight": np.asarray(table),
+        "embeddings.position_embeddings.weight": np.asarray(positions),
+        **_norm(norm, params["final_norm" if family == "tlaser" else "embedding_norm"]),
     }
-    return config, tensors
+    for number in range(module.layers):
+        layer = params[f"blocks_{number}"]
+        layer = layer if family == "bert" else _joined(layer)
+        for ours, pattern in names.items():
+            parts, own = pattern.format(number).split(), layer[ours]
+            if "scale" in own:
+                tensors |= _norm(*parts, own)
+                continue
+            kernels, biases = (np.split(own[key], len(parts), -1) for key in ("kernel", "bias"))
+            for name, kernel, bias in zip(parts, kernels, biases):
+                tensors |= _dense(name, kernel, bias)
+    config = {"model_type": kind[0], "architectures": [kind[1]]}
+    return config | {"hidden_act": _ACTIVATIONS[activation], "layer_norm_eps": epsilon}, tensors
 
 
 def _padding(spec: ModelSpec) -> int:
@@ -265,43 +257,16 @@ def _padding(spec: ModelSpec) -> int:
     return next(map(pieces.index, names), spec.vocab.eos_id)
 
 
-def _bert_config(activation: str, epsilon: float) -> dict[str, Any]:
+def _joined(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """A `models.layers.TransformerLayer` under the names of `models.bert.BertLayer`."""
+    attention, ffn = layer["attention"], layer["ffn"]
+    parts = [attention[part] for part in ("query", "key", "value")]
     return {
-        "model_type": "bert",
-        "architectures": ["BertModel"],
-        "hidden_act": _ACTIVATIONS[activation],
-        "layer_norm_eps": epsilon,
-    }
-
-
-def _blocks(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """A `models.layers.TransformerLayer` under the names of `_layer`."""
-    attention, ffn = dict(layer["attention"]), layer["ffn"]
-    return {
-        "attention_output": attention.pop("output"),
-        **attention,
-        "attention_norm": layer["attention_norm"],
+        **{name: layer[name] for name in ("attention_norm", "ffn_norm")},
+        "attention_input": {k: np.concatenate([p[k] for p in parts], -1) for k in parts[0]},
+        "attention_output": attention["output"],
         "ffn_inner": ffn["inner"],
         "ffn_outer": ffn["outer"],
-        "ffn_norm": layer["ffn_norm"],
-    }
-
-
-def _layer(names: Mapping[str, str], number: int, layer: Mapping[str, Any]) -> dict[str, Any]:
-    tensors: dict[str, np.ndarray] = {}
-    for ours, pattern in names.items():
-        name, params = pattern.format(number), layer[ours]
-        if "scale" in params:
-            tensors |= _norm(name, params)
-        else:
-            tensors |= _dense(name, params["kernel"], params["bias"])
-    return tensors
-
-
-def _tables(tokens: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
-    return {
-        "embeddings.word_embeddings.weight": np.asarray(tokens),
-        "embeddings.position_embeddings.weight": np.asarray(positions),
     }
 
 

@@ -1,7 +1,7 @@
 """Published post-norm transformers: BERT, RoBERTa, XLM-R, XLM, DistilBERT, MPNet in one encoder.
 
-Their differences are resolved when a checkpoint is converted (`formats.huggingface_bert`). Dropout
-is where the original has it.
+Their differences are resolved when a checkpoint is converted (`formats.huggingface_layouts`).
+Dropout is where the original has it.
 """
 
 from collections.abc import Callable, Sequence

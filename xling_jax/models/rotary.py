@@ -1,7 +1,7 @@
 """Published transformers with rotary positions: ModernBERT, Qwen3, Gemma 3 and GTE are one encoder.
 
 Their differences are options here, or are resolved when a checkpoint is converted
-(`formats.huggingface_rotary`). Sentences are padded on the right; where the original pads does not
+(`formats.huggingface_layouts`). Sentences are padded on the right; where the original pads does not
 matter, because rotary attention sees only distances.
 """
 

@@ -1,0 +1,610 @@
+"""Kinds of transformers on Hugging Face, in the terms of `models.bert` and `models.rotary`.
+
+    bert      BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet
+    rotary    ModernBERT and mmBERT, Qwen3-Embedding, EmbeddingGemma (gemma3_text), GTE
+
+A kind is a `Layout` in `LAYOUTS`: names of settings and tensors, and a function for what is its
+own. Settings that would change vectors and that our encoders do not have are refused.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xling_jax.formats.huggingface_files import (
+    CONFIG_FILE,
+    Settings,
+    Tensors,
+    read_settings,
+    with_unused_rows,
+)
+from xling_jax.models.numpy_bert import POSITION_BUCKETS
+from xling_jax.registry import check_choice
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+
+class Layout(NamedTuple):
+    """Names of the settings and tensors of one kind of model.
+
+    Attributes:
+        family: of our encoder.
+        required: key of config.json -> the only supported value.
+        sizes: our name -> key of config.json.
+        token, token_type, position, position_bias: names of tables, "" without one.
+        embedding_norm, final_norm: names of norms around the layers, "" without one.
+        layer: our name -> names of those matrices in layer {}, joined where there are several, or
+            of that norm, without `.weight` and `.bias`.
+        epsilon: our name, key of config.json, default.
+        activation: key of config.json, default; "" if `gelu_activation` chooses gelu or relu.
+        dropout: our rate -> key of config.json, "" where the original has none.
+        dropout_default: of absent keys.
+        pad_id: default of `pad_token_id`.
+        skips_padding: whether positions are counted from pad_id + 1.
+        has_bias: whether all dense layers and norms have one; else the sizes say which.
+        has_pooler: whether there is a dense layer on the first token, `pooler.dense`.
+        gate_first: whether one matrix for `ffn_inner` holds the gate first.
+        norm_offset: what is added to the stored scale of norms.
+        own: (config, sizes) -> further arguments of the encoder.
+    """
+
+    sizes: Mapping[str, str]
+    token: str
+    embedding_norm: str
+    layer: Mapping[str, str]
+    dropout: Mapping[str, str]
+    family: str = "bert"
+    required: Mapping[str, Any] = {
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+        "causal": False,
+        "is_encoder": True,
+        "asm": False,
+    }
+    position: str = ""
+    token_type: str = ""
+    position_bias: str = ""
+    final_norm: str = ""
+    epsilon: tuple[str, str, float] = ("layer_norm_epsilon", "layer_norm_eps", 1e-12)
+    activation: tuple[str, str] = ("hidden_act", "gelu")
+    dropout_default: float = 0.1
+    pad_id: int = 0
+    skips_padding: bool = False
+    has_bias: bool = True
+    has_pooler: bool = False
+    gate_first: bool = False
+    norm_offset: float = 0.0
+    own: Callable[[Settings, dict[str, Any]], dict[str, Any]] = lambda config, sizes: {}
+
+
+class Published(NamedTuple):
+    """The transformer of a directory, with the sizes and dropout rates of our encoder.
+
+    Its tables have `vocab_size` rows of tokens, `positions`, `token_types` and `position_buckets`,
+    0 without one; `first_position` is the row of the first token. `unplaced_id` is that of a token
+    which positions do not count, and `counts_left` says whether they count padding on the left.
+    """
+
+    model_type: str
+    layout: Layout
+    sizes: dict[str, Any]
+    dropout: dict[str, float]
+    vocab_size: int
+    positions: int
+    token_types: int
+    first_position: int = 0
+    position_buckets: int = 0
+    unplaced_id: int | None = None
+    counts_left: bool = False
+
+
+def read_config(directory: Path) -> Published:
+    """Reads the `config.json` of a transformer; ValueError for kinds or settings not supported."""
+    config = read_settings(directory / CONFIG_FILE)
+    model_type = config.get("model_type")
+    if model_type == "new":
+        raise ValueError(
+            f"{config.path}: model_type 'new' is Python code in the directory, which is not run; "
+            "take the model in the layout of transformers 5, model_type 'gte'"
+        )
+    if not isinstance(model_type, str) or model_type not in LAYOUTS:
+        raise ValueError(
+            f"{config.path}: model_type {model_type!r:.60} is not supported; it must be one of "
+            f"{', '.join(LAYOUTS)}"
+        )
+    if config.get("auto_map"):
+        raise ValueError(
+            f"{config.path}: auto_map names Python code in the directory, which is not run; if "
+            f"the vectors are those of transformers' own {model_type}, remove auto_map"
+        )
+    layout = LAYOUTS[model_type]
+    config.require(layout.required)
+    if model_type == "xlm":
+        config.setdefault("vocab_size", config.get("n_words"))
+    sizes: dict[str, Any] = {ours: config.size(key) for ours, key in layout.sizes.items()}
+    sizes.setdefault("ffn_width", 4 * sizes["width"])
+    vocab_size, positions = sizes.pop("vocab_size"), sizes.pop("positions")
+    key, default = layout.activation
+    if key:
+        sizes["activation"] = config.activation(key, default)
+    else:
+        sizes["activation"] = "gelu" if config.get("gelu_activation", True) else "relu"
+    ours, key, default = layout.epsilon
+    sizes[ours] = config.number(key, default)
+    sizes |= layout.own(config, sizes)
+    if "head_width" not in sizes and sizes["width"] % sizes["heads"]:
+        width, heads = (f"{layout.sizes[name]}={sizes[name]}" for name in ("width", "heads"))
+        raise ValueError(f"{config.path}: {heads} must divide {width}")
+    if layout.family == "rotary":
+        _check_heads(config.path, sizes)
+    has_types = layout.token_type and config.get("type_vocab_size") != 0
+    return Published(
+        model_type,
+        layout,
+        sizes=sizes,
+        dropout={
+            ours: config.rate(key, layout.dropout_default) if key else 0.0
+            for ours, key in layout.dropout.items()
+        },
+        vocab_size=vocab_size,
+        positions=positions,
+        token_types=config.size("type_vocab_size", 2) if has_types else 0,
+        **(_positions(config, layout, vocab_size) if layout.position else {}),
+    )
+
+
+def _check_heads(path: Path, sizes: dict[str, Any]) -> None:
+    """Adds `head_width`; ValueError where pairs of dimensions or groups of heads are cut."""
+    width = sizes.setdefault("head_width", sizes["width"] // sizes["heads"])
+    if width % 2:
+        raise ValueError(f"{path}: heads must have an even width; found {width}")
+    groups = sizes.setdefault("kv_heads", sizes["heads"])
+    if sizes["heads"] % groups:
+        raise ValueError(
+            f"{path}: num_key_value_heads={groups} must divide num_attention_heads={sizes['heads']}"
+        )
+
+
+def _positions(config: Settings, layout: Layout, vocab_size: int) -> dict[str, Any]:
+    """How tokens are counted, and the buckets of distances."""
+    pad_id = config.get("pad_token_id", config.get("pad_index"))
+    pad_id = layout.pad_id if pad_id is None else pad_id
+    if type(pad_id) is not int or not 0 <= pad_id < vocab_size:
+        raise config.error("pad_token_id", "an id")
+    buckets = 0
+    if layout.position_bias:
+        buckets = config.size("relative_attention_num_buckets", POSITION_BUCKETS)
+        if buckets < POSITION_BUCKETS:
+            raise config.error("relative_attention_num_buckets", f"at least {POSITION_BUCKETS}")
+        pad_id = layout.pad_id  # MPNet counts positions from it whatever its config says
+    if not layout.skips_padding:
+        return {"counts_left": True, "position_buckets": buckets}
+    return {"first_position": pad_id + 1, "unplaced_id": pad_id, "position_buckets": buckets}
+
+
+def encoder_params(
+    tensors: Tensors, published: Published, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Parameters of an encoder without projections.
+
+    Rows of its table beyond the published ones are zeros.
+    """
+    layout, sizes, width = published.layout, published.sizes, published.sizes["width"]
+    tensors.begin_at(f"{layout.token}.weight")
+    table = tensors.take(f"{layout.token}.weight", published.vocab_size, width)
+    types = np.zeros(0)
+    if published.token_types:  # every token of a sentence has type 0
+        types = tensors.take(f"{layout.token_type}.weight", published.token_types, width)[0]
+    params: dict[str, Any] = {}
+    if layout.position:
+        positions = tensors.take(f"{layout.position}.weight", published.positions, width)
+        positions = positions + types if len(types) else positions
+        params["position_embedding"] = positions[published.first_position :]
+    elif len(types):
+        table = table + types
+    params["embedding"] = with_unused_rows(table, arguments["vocab_size"])
+    if (unplaced := published.unplaced_id) is not None:  # the row of all of them
+        params["embedding"][unplaced] += positions[unplaced]
+    if buckets := published.position_buckets:
+        bias = tensors.take(f"{layout.position_bias}.weight", buckets, sizes["heads"])
+        params["position_bias"] = bias[:POSITION_BUCKETS]
+    if layout.embedding_norm:
+        params["embedding_norm"] = _norm(tensors, layout.embedding_norm, width, published)
+    if arguments.get("final_norm"):
+        params["final_norm"] = _norm(tensors, layout.final_norm, width, published)
+    for number in range(arguments["layers"]):
+        params[f"blocks_{number}"] = _layer_params(tensors, number, published)
+    return params
+
+
+def _layer_params(tensors: Tensors, number: int, published: Published) -> dict[str, Any]:
+    """Parameters of a `models.bert.BertLayer` or `models.rotary.RotaryLayer`."""
+    layout, sizes = published.layout, published.sizes
+    width, ffn_width, heads = sizes["width"], sizes["ffn_width"], sizes["heads"]
+    head = sizes.get("head_width", width // heads)
+    keys = sizes.get("kv_heads", heads) * head
+    gates = 1 if layout.family == "bert" else 2
+    shapes = {
+        "attention_input": ("attention_bias", width, (heads * head, keys, keys)),
+        "attention_output": ("attention_bias", heads * head, (width,)),
+        "ffn_inner": ("ffn_inner_bias", width, (ffn_width,) * gates),
+        "ffn_outer": ("ffn_outer_bias", ffn_width, (width,)),
+    }
+    params: dict[str, Any] = {}
+    for ours, pattern in layout.layer.items():
+        names = pattern.format(number).split()
+        if ours in shapes:
+            bias, inputs, outputs = shapes[ours]
+            use_bias = layout.has_bias or sizes.get(bias, False)
+            outputs = outputs if len(names) == len(outputs) else (sum(outputs),)
+            parts = [
+                tensors.dense(name, inputs, size, use_bias)
+                for name, size in zip(names, outputs, strict=True)
+            ]
+            params[ours] = {
+                key: np.concatenate([part[key] for part in parts], axis=-1) for key in parts[0]
+            }
+        # The input of the first layer may be normalized already.
+        elif number or ours != "attention_norm" or not _is_normed(sizes):
+            size = head if ours in ("query_norm", "key_norm") else width
+            params[ours] = _norm(tensors, *names, size, published)
+    if layout.gate_first:
+        inner = params["ffn_inner"]
+        params["ffn_inner"] = {key: np.roll(inner[key], ffn_width, axis=-1) for key in inner}
+    return params
+
+
+def _is_normed(sizes: Mapping[str, Any]) -> bool:
+    return bool(sizes.get("embedding_norm")) and sizes["norm_placement"] == "pre"
+
+
+def _norm(tensors: Tensors, name: str, width: int, published: Published) -> dict[str, np.ndarray]:
+    layout = published.layout
+    if layout.has_bias or published.sizes.get("norm_bias"):
+        return tensors.norm(name, width)
+    return {"scale": tensors.take(f"{name}.weight", width) + np.float32(layout.norm_offset)}
+
+
+def _modernbert(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
+    every = config.size("global_attn_every_n_layers", 3)
+    keys = {_FULL: "global_rope_theta", _SLIDING: "local_rope_theta"}
+    mlp_bias = config.flag("mlp_bias")
+    return {
+        "norm": "layer",
+        "norm_bias": config.flag("norm_bias"),
+        "norm_placement": "pre",
+        "embedding_norm": True,
+        "final_norm": True,
+        "attention_bias": config.flag("attention_bias"),
+        "ffn_inner_bias": mlp_bias,
+        "ffn_outer_bias": mlp_bias,
+        # Tokens see those at a distance of up to half the window.
+        "window": config.size("local_attention", 128) // 2 + 1,
+        "local_layers": _local_layers(config, sizes, lambda number: number % every != 0),
+        **_nested_ropes(config, keys, 160000.0),
+    }
+
+
+def _qwen3(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
+    first_local = config.get("max_window_layers", 28)
+    windowed = config.flag("use_sliding_window") and config.get("sliding_window") is not None
+    local = _local_layers(config, sizes, lambda n: windowed and n >= first_local)
+    if local and not windowed:
+        raise ValueError(
+            f"{config.path}: layer_types has {_SLIDING}, which needs use_sliding_window=true and a "
+            "sliding_window"
+        )
+    return {
+        **_decoder(config, 128),
+        "norm_placement": "pre",
+        "causal": True,
+        "local_layers": local,
+        **({"window": config.size("sliding_window")} if local else {}),
+        **_one_rope(config, 10000.0),
+    }
+
+
+def _gemma3(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
+    every = config.size("sliding_window_pattern", 6)
+    causal = not config.flag("use_bidirectional_attention")
+    window = config.size("sliding_window", 4096)
+    return {
+        **_decoder(config, 256),
+        "norm_placement": "both",
+        "query_scale": config.number("query_pre_attn_scalar", 256) ** -0.5,
+        "embedding_scale": float(np.float32(sizes["width"] ** 0.5)),
+        "causal": causal,
+        # In both directions, the window is shared between them.
+        "window": window if causal else window // 2 + 1,
+        "local_layers": _local_layers(config, sizes, lambda n: (n + 1) % every != 0),
+        **_nested_ropes(config, {_FULL: "rope_theta", _SLIDING: "rope_local_base_freq"}, 1000000.0),
+    }
+
+
+def _gte(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "norm": "layer",
+        "norm_bias": True,
+        "norm_placement": "post",
+        "embedding_norm": True,
+        "final_norm": False,
+        "attention_bias": True,
+        "ffn_outer_bias": True,
+        "local_layers": [],
+        **_one_rope(config, 160000.0),
+    }
+
+
+def _decoder(config: Settings, head_width: int) -> dict[str, Any]:
+    """Arguments that Qwen3 and Gemma 3 share."""
+    config.require({"is_causal": True})
+    grouped = config.get("num_key_value_heads") is not None
+    groups = "num_key_value_heads" if grouped else "num_attention_heads"
+    return {
+        "norm": "rms",
+        "embedding_norm": False,
+        "final_norm": True,
+        "query_key_norm": True,
+        "attention_bias": config.flag("attention_bias"),
+        "kv_heads": config.size(groups),
+        "head_width": config.size("head_dim", head_width),
+    }
+
+
+def _local_layers(
+    config: Settings, sizes: dict[str, Any], is_local: Callable[[int], bool]
+) -> list[int]:
+    """Numbers of the layers with a window: as `layer_types` says, `is_local` where it is absent."""
+    types, layers = config.get("layer_types"), sizes["layers"]
+    if types is None:
+        return [number for number in range(layers) if is_local(number)]
+    if not isinstance(types, list) or len(types) != layers or not {*types} <= {_FULL, _SLIDING}:
+        raise config.error("layer_types", f"{layers} times {_FULL} or {_SLIDING}")
+    return [number for number, kind in enumerate(types) if kind == _SLIDING]
+
+
+def _one_rope(config: Settings, theta: float) -> dict[str, Any]:
+    """The rotation of a model with one for all layers."""
+    found = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    original = config.get("original_max_position_embeddings")
+    if isinstance(found, dict) and original is not None:  # transformers prefers this one
+        found = {**found, "original_max_position_embeddings": original}
+    rope = _rope(config, found, "rope_theta", theta)
+    return {"rope": rope, "local_rope": rope}
+
+
+def _nested_ropes(config: Settings, keys: Mapping[str, str], theta: float) -> dict[str, Any]:
+    """The rotations of a model with one for each kind of layer.
+
+    `keys` names those of config.json that held θ before transformers 5, and `theta` is the default
+    of layers without a window; that of the others is 10000.
+    """
+    found = config.get("rope_parameters") or {}
+    if not isinstance(found, dict) or not {*found} <= {_FULL, _SLIDING}:
+        raise ValueError(
+            f"{config.path}: rope_parameters must hold {_FULL} and {_SLIDING}; found {found!r:.80}"
+        )
+    scaling = config.get("rope_scaling") or {}
+    ropes = {}
+    for ours, kind, default in (("rope", _FULL, theta), ("local_rope", _SLIDING, 10000.0)):
+        # Gemma's applies to layers without a window alone, ModernBERT's to all.
+        scales = kind == _FULL or config["model_type"] == "modernbert"
+        parameters = {**(found.get(kind) or {}), **(scaling if scales else {})}
+        ropes[ours] = _rope(config, parameters, keys[kind], default)
+    if not found and config.get("local_rope_theta", 0) is None:  # the same as globally
+        ropes["local_rope"][0] = ropes["rope"][0]
+    return ropes
+
+
+def _rope(config: Settings, parameters: Any, key: str, default: float) -> list[Any]:
+    """The argument `rope` of the encoder, see `models.rotary.rope_frequencies`."""
+    from xling_jax.models.rotary import ROPE_SCALINGS  # with JAX, which others do without
+
+    if not isinstance(parameters, dict):
+        raise config.error("rope_parameters", "an object")
+    parameters = Settings(config.path, parameters)
+    number = parameters.number
+    theta = number("rope_theta", config.number(key, default))
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    check_choice(f"{config.path}: rope_type", kind, ("default", "dynamic", *ROPE_SCALINGS))
+    parameters.require({"partial_rotary_factor": 1.0, "truncate": True})
+    if kind == "default":
+        return [theta]
+    scale = number("factor")
+    if kind == "dynamic":  # scales what is longer than the positions of the model
+        return [theta]
+    if kind == "linear":
+        return [theta, kind, scale]
+    positions = float(config.size("max_position_embeddings"))
+    original = number("original_max_position_embeddings", positions)
+    if kind == "llama3":
+        return [theta, kind, scale, number("low_freq_factor"), number("high_freq_factor"), original]
+    grows = lambda factor: 0.1 * factor * np.log(scale) + 1.0 if scale > 1 else 1.0
+    factor = grows(1.0)
+    if parameters.get("mscale") and parameters.get("mscale_all_dim"):
+        factor = grows(number("mscale")) / grows(number("mscale_all_dim"))
+    factor = number("attention_factor", float(factor))
+    turns = number("beta_fast", 32.0), number("beta_slow", 1.0)
+    return [theta, kind, scale, *turns, original, factor]
+
+
+_TABLES = {"vocab_size": "vocab_size", "positions": "max_position_embeddings"}
+_HIDDEN = _TABLES | {
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "ffn_width": "intermediate_size",
+}
+_ATTENTION = "encoder.layer.{0}.attention"
+_BERT = Layout(
+    sizes=_HIDDEN,
+    token="embeddings.word_embeddings",
+    position="embeddings.position_embeddings",
+    embedding_norm="embeddings.LayerNorm",
+    layer={
+        "attention_input": " ".join(
+            f"{_ATTENTION}.self.{part}" for part in ("query", "key", "value")
+        ),
+        "attention_output": f"{_ATTENTION}.output.dense",
+        "attention_norm": f"{_ATTENTION}.output.LayerNorm",
+        "ffn_inner": "encoder.layer.{0}.intermediate.dense",
+        "ffn_outer": "encoder.layer.{0}.output.dense",
+        "ffn_norm": "encoder.layer.{0}.output.LayerNorm",
+    },
+    dropout={
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "attention_output_dropout": "hidden_dropout_prob",
+    },
+    token_type="embeddings.token_type_embeddings",
+    has_pooler=True,
+)
+_ROBERTA = _BERT._replace(pad_id=1, skips_padding=True)
+_DECODER = Layout(
+    family="rotary",
+    required={
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "attn_logit_softcapping": None,
+        "partial_rotary_factor": 1.0,
+    },
+    sizes=_HIDDEN,
+    token="embed_tokens",
+    embedding_norm="",
+    final_norm="norm",
+    layer={
+        "attention_input": " ".join(f"layers.{{0}}.self_attn.{part}_proj" for part in "qkv"),
+        "attention_output": "layers.{0}.self_attn.o_proj",
+        "ffn_inner": "layers.{0}.mlp.gate_proj layers.{0}.mlp.up_proj",
+        "ffn_outer": "layers.{0}.mlp.down_proj",
+        "attention_norm": "layers.{0}.input_layernorm",
+        "query_norm": "layers.{0}.self_attn.q_norm",
+        "key_norm": "layers.{0}.self_attn.k_norm",
+    },
+    dropout={"attention_dropout": "attention_dropout"},
+    dropout_default=0.0,
+    epsilon=("norm_epsilon", "rms_norm_eps", 1e-6),
+    has_bias=False,
+)
+LAYOUTS = {
+    "bert": _BERT,
+    "camembert": _ROBERTA,
+    "distilbert": _BERT._replace(
+        sizes=_TABLES
+        | {"width": "dim", "layers": "n_layers", "heads": "n_heads", "ffn_width": "hidden_dim"},
+        layer={
+            "attention_input": " ".join(
+                f"transformer.layer.{{0}}.attention.{part}_lin" for part in "qkv"
+            ),
+            "attention_output": "transformer.layer.{0}.attention.out_lin",
+            "attention_norm": "transformer.layer.{0}.sa_layer_norm",
+            "ffn_inner": "transformer.layer.{0}.ffn.lin1",
+            "ffn_outer": "transformer.layer.{0}.ffn.lin2",
+            "ffn_norm": "transformer.layer.{0}.output_layer_norm",
+        },
+        activation=("activation", "gelu"),
+        token_type="",
+        has_pooler=False,
+        dropout={
+            "dropout": "dropout",
+            "attention_dropout": "attention_dropout",
+            "attention_output_dropout": "",
+        },
+    ),
+    "mpnet": _ROBERTA._replace(
+        layer=_BERT.layer
+        | {
+            "attention_input": " ".join(f"{_ATTENTION}.attn.{part}" for part in "qkv"),
+            "attention_output": f"{_ATTENTION}.attn.o",
+            "attention_norm": f"{_ATTENTION}.LayerNorm",
+        },
+        token_type="",
+        position_bias="encoder.relative_attention_bias",
+    ),
+    "roberta": _ROBERTA,
+    "xlm": Layout(
+        sizes=_TABLES | {"width": "emb_dim", "layers": "n_layers", "heads": "n_heads"},
+        token="embeddings",
+        position="position_embeddings",
+        embedding_norm="layer_norm_emb",
+        layer={
+            "attention_input": " ".join(f"attentions.{{0}}.{part}_lin" for part in "qkv"),
+            "attention_output": "attentions.{0}.out_lin",
+            "attention_norm": "layer_norm1.{0}",
+            "ffn_inner": "ffns.{0}.lin1",
+            "ffn_outer": "ffns.{0}.lin2",
+            "ffn_norm": "layer_norm2.{0}",
+        },
+        activation=("", ""),
+        dropout={
+            "dropout": "dropout",
+            "attention_dropout": "attention_dropout",
+            "attention_output_dropout": "dropout",
+        },
+        pad_id=2,
+    ),
+    "xlm-roberta": _ROBERTA,
+    "gemma3_text": _DECODER._replace(
+        own=_gemma3,
+        activation=("hidden_activation", "gelu_pytorch_tanh"),
+        layer=_DECODER.layer
+        | {
+            "attention_output_norm": "layers.{0}.post_attention_layernorm",
+            "ffn_norm": "layers.{0}.pre_feedforward_layernorm",
+            "ffn_output_norm": "layers.{0}.post_feedforward_layernorm",
+        },
+        norm_offset=1.0,
+    ),
+    "gte": _DECODER._replace(
+        own=_gte,
+        token="embeddings.word_embeddings",
+        token_type="embeddings.token_type_embeddings",
+        embedding_norm="embeddings.LayerNorm",
+        final_norm="",
+        layer={
+            "attention_input": f"{_ATTENTION}.qkv_proj",
+            "attention_output": f"{_ATTENTION}.o_proj",
+            "ffn_inner": "encoder.layer.{0}.mlp.up_gate_proj",
+            "ffn_outer": "encoder.layer.{0}.mlp.down_proj",
+            "attention_norm": "encoder.layer.{0}.attn_ln",
+            "ffn_norm": "encoder.layer.{0}.mlp_ln",
+        },
+        epsilon=("norm_epsilon", "layer_norm_eps", 1e-12),
+        dropout={"attention_dropout": "attention_probs_dropout_prob"}
+        | dict.fromkeys(
+            ("embedding_dropout", "attention_output_dropout", "activation_dropout", "dropout"),
+            "hidden_dropout_prob",
+        ),
+        gate_first=True,
+    ),
+    "modernbert": _DECODER._replace(
+        own=_modernbert,
+        activation=("hidden_activation", "gelu"),
+        token="embeddings.tok_embeddings",
+        embedding_norm="embeddings.norm",
+        final_norm="final_norm",
+        layer={
+            "attention_input": "layers.{0}.attn.Wqkv",
+            "attention_output": "layers.{0}.attn.Wo",
+            "ffn_inner": "layers.{0}.mlp.Wi",
+            "ffn_outer": "layers.{0}.mlp.Wo",
+            "attention_norm": "layers.{0}.attn_norm",
+            "ffn_norm": "layers.{0}.mlp_norm",
+        },
+        epsilon=("norm_epsilon", "norm_eps", 1e-5),
+        dropout={
+            "embedding_dropout": "embedding_dropout",
+            "attention_dropout": "attention_dropout",
+            "attention_output_dropout": "attention_dropout",
+            "activation_dropout": "mlp_dropout",
+        },
+    ),
+    "qwen3": _DECODER._replace(
+        own=_qwen3,
+        activation=("hidden_act", "silu"),
+        layer=_DECODER.layer | {"ffn_norm": "layers.{0}.post_attention_layernorm"},
+    ),
+}
