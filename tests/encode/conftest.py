@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.encode.random_models import random_params
 from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.jax_backend import JaxBackend
 from xling_jax.encode.model_directory import save_model
@@ -80,10 +81,7 @@ def encoder(make_encoder):
 def params(vocab):
     """Parameters of a T-LASER, large and random: every token shows in the vector."""
     module = registry.build_encoder("tlaser", vocab_size=vocab.size, **ENCODER_ARGS)
-    tokens = jax.ShapeDtypeStruct((1, 8), np.int32)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
-    generator = np.random.default_rng(0)
-    return jax.tree.map(lambda s: generator.normal(0, 0.3, s.shape).astype(s.dtype), shapes)
+    return random_params(module)
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import xling_jax
+from tests.encode.random_models import save_random
 from xling_jax import devices
 from xling_jax.encode import backends
-from xling_jax.encode.model_directory import save_model
-from xling_jax.models import registry
 
 FAMILIES = {
     "tlaser": {"width": 16, "layers": 2, "heads": 2, "ffn_width": 16},
@@ -31,16 +30,8 @@ def family_directory(request, vocab, tmp_path):
 
 
 def save(directory, family, vocab, **more):
-    arguments = FAMILIES.get(family, FAMILIES["tlaser"]) | {"pad_id": vocab.pad_id} | more
-    module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
-    tokens, generator = np.ones((1, 8), np.int32), np.random.default_rng(0)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
-    params = jax.tree.map(lambda leaf: generator.normal(0, 0.3, leaf.shape).astype("f4"), shapes)
-    common = {"languages": ("de", "en"), "max_length_tokens": 40, "training": {}}
-    save_model(
-        directory, family=family, encoder_args=arguments, params=params, vocab=vocab, **common
-    )
-    return directory
+    arguments = FAMILIES.get(family, FAMILIES["tlaser"]) | more
+    return save_random(directory, family, vocab, arguments)
 
 
 def test_vectors_are_those_of_jax(family_directory, sentences):
@@ -75,36 +66,6 @@ def test_threads_batches_and_windows_change_nothing(family_directory, sentences,
     np.testing.assert_allclose(np.concatenate(chunks), expected, atol=1e-5)
 
 
-def test_two_directions_take_two_of_the_threads(vocab, tmp_path, sentences, monkeypatch):
-    monkeypatch.setattr(backends, "num_cores", lambda: 5)
-    blas = lambda num_tasks: contextlib.nullcontext(min(num_tasks, 5))
-    monkeypatch.setattr(backends, "threads_for", blas)
-    for family, more, few, many in (
-        ("laser", {}, (1, 2), (3, 2)),
-        ("laser", {"unidirectional_layers": 1}, (1, 1), (5, 1)),
-        ("dual", {}, (1, 1), (5, 1)),
-    ):
-        encoder = xling_jax.load(save(tmp_path / f"{family}{few}", family, vocab, **more))
-        for num_tokens, expected in ((1, few), (5 * 64, many)):
-            with encoder.backend._threads(num_tokens) as threads:
-                assert threads == expected, family
-        assert np.isfinite(encoder.encode(sentences)).all()
-
-
-def test_batches_are_of_about_equal_size():
-    lengths = np.random.default_rng(0).integers(0, 60, 5000)
-    order = np.argsort(-lengths, kind="stable")
-    order = order[: np.count_nonzero(lengths)]
-    parts = backends._cut(order, lengths, 4, 1024, None)
-    np.testing.assert_array_equal(np.concatenate(parts), order)
-    tokens = [lengths[part].sum() for part in parts]
-    assert len(parts) % 4 == 0
-    assert 0.9 * np.mean(tokens) < min(tokens) and max(tokens) < 1024 + 60
-    parts = backends._cut(order, lengths, 4, 1024, 10)
-    np.testing.assert_array_equal(np.concatenate(parts), order)
-    assert max(map(len, parts)) == 10
-
-
 def test_other_parameters_and_copies(family_directory, sentences):
     encoder = xling_jax.load(family_directory)
     doubled = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf) * 2, encoder.params)
@@ -123,7 +84,7 @@ def test_jax_is_not_imported(family_directory, output_of):
 import json, sys, xling_jax
 encoder = xling_jax.load({str(family_directory)!r})
 vectors = encoder.encode(["la mo ti", "ren"] * 20)
-encoder.warm_up(cache="nowhere")
+encoder.warm_up()
 print(json.dumps([vectors.tolist()[:2], "jax" in sys.modules or "flax" in sys.modules]))
 """
     vectors, has_jax = json.loads(output_of("-c", code))
@@ -170,32 +131,20 @@ def test_threads_of_a_service_may_encode_at_once(family_directory, encoder, sent
             np.testing.assert_allclose(found, expected[start:], atol=1e-5)
 
 
-def test_memory_is_used_again_but_not_kept_without_limit(family_directory, sentences, monkeypatch):
+def test_memory_is_used_again_and_after_an_error_too(family_directory, sentences, monkeypatch):
     monkeypatch.setattr(backends, "num_cores", lambda: 2)
     encoder = xling_jax.load(family_directory)
     backend = encoder.backend
     expected = [encoder.encode(sentence) for sentence in sentences[:3]]
     (memory,) = backend._memories
-    arrays = dict(memory)
-    assert arrays
     encoder.encode(sentences[0])
-    assert backend._memories[0] is memory
-    assert all(memory[name] is array for name, array in arrays.items())
+    assert backend._memories[0] is memory and memory
     with monkeypatch.context() as patch:
         patch.setattr(type(backend.encoder), "encode", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             encoder.encode(sentences[0])
     for sentence, vector in zip(sentences, expected):
         np.testing.assert_allclose(encoder.encode(sentence), vector, atol=1e-5)
-    # No more than the cores use, and nothing of sentences longer than two batches.
-    with contextlib.ExitStack() as stack:
-        for _ in range(3):
-            stack.enter_context(backend._memory(5))
-    assert len(backend._memories) == 2
-    backend._memories.clear()
-    with backend._memory(2 * backend.encoder.threads * backend.batch_tokens + 1):
-        pass
-    assert not backend._memories
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork:RuntimeWarning")

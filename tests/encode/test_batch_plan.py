@@ -22,11 +22,6 @@ def test_every_sentence_once_in_a_listed_shape_that_holds_it(num_sentences, num_
     assert sorted(seen) == list(range(num_sentences))
 
 
-def test_lengths_end_at_the_longest_input():
-    assert SHAPES.lengths == (8, 12, 16, 24, 32, 48, 64, 96, 100)
-    assert BatchShapes(max_length_tokens=5, batch_tokens=64).lengths == (5,)
-
-
 def shapes_of(shapes):
     """length -> rows of its shapes."""
     found = {}
@@ -54,10 +49,6 @@ def test_long_inputs_share_a_batch_as_far_as_their_attention_fits():
     assert [rows[length] for length in (3072, 4096, 8192)] == [[1, 7], [1, 4], [1]]
 
 
-def test_a_few_sentences_take_the_small_shape():
-    assert [shape for _, shape in plan_batches(np.array([5, 6, 7]), SHAPES)] == [(8, 16)]
-
-
 def test_batches_are_filled_by_more_than_half():
     def planned(num_sentences, length, shapes):
         return [shape for _, shape in plan_batches(np.full(num_sentences, length), shapes)]
@@ -69,11 +60,6 @@ def test_batches_are_filled_by_more_than_half():
     assert planned(16, 32, larger) == [(8, 32)] * 2
     # 8 rows of the coarser length 32 are more tokens than 9 of 24.
     assert planned(2, 20, BatchShapes(100, 1024, batch_size=9)) == [(9, 24)]
-
-
-def test_a_middle_size_has_at_least_four_times_the_rows_of_the_small_one():
-    assert BatchShapes(100, 4096).partial(32) == [(8, 32)]
-    assert BatchShapes(100, 8192).partial(32) == [(8, 32), (32, 32)]
 
 
 def test_a_sentence_alone_takes_a_single_row_where_there_is_one():
@@ -101,8 +87,3 @@ def test_padding_stays_small_on_lengths_like_those_of_real_text():
     assert padded / lengths.sum() < 1.25
     to_the_longest = 100 * len(lengths)
     assert to_the_longest / padded > 3
-
-
-def test_batch_size_below_one_is_refused():
-    with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
-        BatchShapes(max_length_tokens=10, batch_tokens=64, batch_size=0)

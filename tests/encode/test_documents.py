@@ -92,15 +92,6 @@ def test_modes_by_hand(monkeypatch):
     assert inputs("windows") == inputs("sequence")
 
 
-def test_documents_are_read_as_they_are_needed():
-    def endless():
-        while True:
-            yield "A. B."
-
-    for mode in MODES:
-        assert next(document_inputs(endless(), mode, vocab=Words(), room=9))[0].startswith("A.")
-
-
 def test_the_splitter_is_that_of_the_caller():
     pytest.importorskip("sentencex")
     settings = {"vocab": Words(), "room": 9}
@@ -110,13 +101,6 @@ def test_the_splitter_is_that_of_the_caller():
     assert list(document_inputs(text, "sentences", **settings)) == [["Mr.", "Po left.", "He ran."]]
     with pytest.raises(ValueError, match="needs a language"):
         list(document_inputs(text, "packed", splitter="sentencex", **settings))
-
-
-def test_unknown_modes_are_refused_at_once():
-    with pytest.raises(
-        ValueError, match="mode='window' must be one of sentences, packed, seq.*mean windows"
-    ):
-        document_inputs([], "window", vocab=Words(), room=9)
 
 
 @pytest.mark.parametrize(("chunk", "pooling"), [(1, "mean"), (2, "max"), (5, "mean"), (100, "max")])
@@ -205,14 +189,6 @@ def test_a_function_of_texts_becomes_one_of_documents():
     np.testing.assert_allclose(by_lines[:, 0], [(2 + 1) / 2])
     encode = lambda texts: np.zeros((len(texts), 3))
     assert document_encoder(encode, "windows")([]).shape == (0, 3)
-
-
-def test_blocks_of_documents_change_nothing(monkeypatch):
-    texts = [f"Number {i}. " * (1 + i % 3) for i in range(7)]
-    whole = document_encoder(sentence_vectors, "sentences")(texts)
-    monkeypatch.setattr(documents_lib, "_BLOCK_TEXTS", 2)
-    blocks = document_encoder(sentence_vectors, "sentences")(texts)
-    np.testing.assert_array_equal(whole, blocks)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import types
 
 import jax
@@ -11,10 +10,8 @@ import numpy as np
 import pytest
 
 import xling_jax
-from tests.train.processes import wait_for
 from xling_jax.encode import jax_backend
 from xling_jax.encode.encoder import Encoder, l2_normalize
-from xling_jax.encode.jax_backend import JaxBackend
 from xling_jax.encode.model_directory import load_model, save_model
 from xling_jax.encode.texts import EncodeStats
 
@@ -61,10 +58,6 @@ def test_blank_text_gives_the_vector_of_the_specials(encoder):
     np.testing.assert_allclose(blank, by_hand(encoder, ""), atol=1e-5)
     np.testing.assert_array_equal(blank, spaces)
     np.testing.assert_array_equal(blank, invisible)
-
-
-def test_lone_surrogates_and_odd_characters_encode(encoder):
-    assert np.isfinite(encoder.encode(["a\ud800b", "😀", "\x00", "\u2028x\u0085y"])).all()
 
 
 def test_long_text_is_cut_and_counted(make_encoder, caplog):
@@ -115,70 +108,34 @@ def test_normalize_gives_unit_length(encoder):
     np.testing.assert_array_equal(l2_normalize(np.zeros((1, 4), np.float32)), 0)
 
 
-def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences, monkeypatch):
-    monkeypatch.setattr(JaxBackend, "_compile_ahead", lambda *_: None)
+def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences):
     # A module of its own, so that its compilations are its own.
     own = make_encoder(vocab_size=150)
     for count in (1, 2, 5, 17, 40, 100, 202):
         own.encode(sentences[:count])
-    for start in range(0, 200, 20):
-        own.encode(sentences[start : start + 20])
     shapes = own.batch_shapes().all()
     assert len(shapes) == 12
-    compiled = own.backend.programs.apply._cache_size()
+    compiled = own.backend.apply._cache_size()
     assert compiled <= len(shapes)
     own.with_params(jax.tree.map(lambda leaf: leaf * 2, own.params)).encode(sentences)
-    assert own.backend.programs.apply._cache_size() == compiled
+    assert own.backend.apply._cache_size() == compiled
 
 
-def test_after_warming_up_nothing_is_compiled(make_encoder, sentences, monkeypatch):
-    # Not those for other lengths either, in the background.
-    monkeypatch.setattr(JaxBackend, "_compile_ahead", lambda *_: None)
+def test_after_warming_up_nothing_is_compiled(make_encoder, sentences):
     own = make_encoder(vocab_size=151)
     own.warm_up(12)  # of the lengths 8, 12, …
-    compiled = own.backend.programs.apply._cache_size()
+    compiled = own.backend.apply._cache_size()
     assert 0 < compiled == len(own.batch_shapes().all(12)) < len(own.batch_shapes().all())
     short = [text for text, ids in zip(sentences, own.vocab.encode(sentences)) if len(ids) <= 10]
     for count in (1, 2, 3, len(short)):
         own.encode(short[:count])
-    assert own.backend.programs.apply._cache_size() == compiled
+    assert own.backend.apply._cache_size() == compiled
     own.warm_up()
-    compiled = own.backend.programs.apply._cache_size()
+    compiled = own.backend.apply._cache_size()
     assert compiled == len(own.batch_shapes().all())
     own.warm_up(1000)  # more than the model takes
     own.encode(sentences)
-    assert own.backend.programs.apply._cache_size() == compiled
-
-
-def test_after_a_sentence_alone_others_find_their_programs(make_encoder, sentences):
-    own = make_encoder(vocab_size=152)
-    programs = own.backend.programs
-    own.encode(sentences[:3])
-    assert programs.apply._cache_size() == 1
-    own.encode("la")
-    assert wait_for(lambda: programs.apply._cache_size() >= 4)
-    for sentence in sentences:  # of 16, 32 and 40 tokens
-        own.encode(sentence)
-    assert programs.apply._cache_size() == 4
-
-
-def test_a_sentence_alone_waits_for_one_program_only(make_encoder, sentences, monkeypatch):
-    own = make_encoder(vocab_size=154)
-    programs, once, may_go_on = own.backend.programs, own.backend.programs.once, threading.Event()
-    expected = own.encode(sentences[:20])
-
-    def once_allowed(shape, work):
-        wait = shape != (1, 40)
-        return once(shape, lambda: (wait and may_go_on.wait(60), work()))
-
-    monkeypatch.setattr(programs, "once", once_allowed)
-    for sentence, vector in zip(sentences[:20], expected, strict=True):
-        np.testing.assert_allclose(own.encode(sentence), vector, atol=1e-6)
-    assert [shape for shape in programs._work if shape[0] == 1] == [(1, 40), (1, 16)]
-    assert not programs.is_ready((1, 16))
-    may_go_on.set()
-    assert wait_for(lambda: programs.is_ready((1, 16)) and programs.is_ready((1, 32)))
-    np.testing.assert_allclose(own.encode(sentences[0]), expected[0], atol=1e-6)
+    assert own.backend.apply._cache_size() == compiled
 
 
 def test_settings_of_the_thread_that_encodes_are_heeded(make_encoder, sentences):
@@ -186,25 +143,7 @@ def test_settings_of_the_thread_that_encodes_are_heeded(make_encoder, sentences)
     own.encode(sentences[:3])
     with jax.default_matmul_precision("bfloat16"):
         own.encode(sentences[:3])
-    assert own.backend.programs.apply._cache_size() == 2
-
-
-@pytest.mark.slow
-def test_programs_are_kept_where_warming_up_is_told(model_directory, tmp_path):
-    """In a process of its own: the directory is a setting of all of JAX."""
-    code = f"""
-import logging, time, xling_jax, jax
-encoder = xling_jax.load({str(model_directory)!r}, backend="jax")
-hits = []
-jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
-encoder.warm_up(16, cache={str(tmp_path)!r})
-print(sum(name.endswith("/cache_hits") for name in hits))
-"""
-    first, second = (
-        int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
-        for _ in range(2)
-    )
-    assert first == 0 and second > 3 and any(tmp_path.iterdir())
+    assert own.backend.apply._cache_size() == 2
 
 
 def test_with_params_uses_the_new_parameters(encoder, make_encoder):
@@ -228,27 +167,6 @@ def test_fingerprint_and_calibration_follow_what_changes_vectors(make_encoder):
     nameless = make_encoder()
     for other in (nameless.with_max_length(10), nameless.truncated(5), nameless.with_prompt("la ")):
         assert other.fingerprint == ""
-
-
-def test_text_is_read_in_another_thread(encoder):
-    threads = set()
-
-    def text():
-        for _ in range(3):
-            threads.add(threading.current_thread().name)
-            yield "la mo"
-
-    list(encoder.encode_stream(text()))
-    assert all(name.startswith("xling-tokenize") for name in threads)
-
-
-def test_an_error_in_the_stream_reaches_the_caller(encoder):
-    def text():
-        yield "la mo"
-        raise ValueError("corpus.de:2: broken")
-
-    with pytest.raises(ValueError, match="corpus.de:2: broken"):
-        list(encoder.encode_stream(text()))
 
 
 def test_wrong_input_is_named(encoder, make_encoder):

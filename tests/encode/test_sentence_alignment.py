@@ -44,17 +44,6 @@ def test_many_documents_are_aligned_as_one_by_one(monkeypatch, mini):
     assert alone[3] == found[3]
 
 
-def test_costs_may_be_normalized_by_the_single_sentences_of_a_window():
-    class Others(SentenceAligner):
-        def align(self, source, target, others=None):
-            return [side.tolist() for side in others]
-
-    encode = lambda texts: np.array([[len(text)] for text in texts], np.float32)
-    pairs = [(["a", "bb"], ["ccc"]), (["dddd"], ["e", "ff"])]
-    for _, others in align_pairs(Others(), encode, pairs):
-        assert others == [[[1], [2], [4]], [[3], [1], [2]]]
-
-
 def test_short_documents_among_others_have_the_costs_of_long_ones(mini):
     sources, targets = [GERMAN, GERMAN[:1]], [ENGLISH, ENGLISH[:1]]
     (_, (group,)) = xling_jax.align_sentences(sources, targets, mini)

@@ -3,16 +3,16 @@
 import dataclasses
 import json
 
-import jax
 import numpy as np
 import pytest
 
 import xling_jax
+from tests.encode.random_models import random_static, save_random
 from xling_jax.cli.main import main
 from xling_jax.encode.backends import StaticBackend
-from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.encode.model_directory import load_model
 from xling_jax.encode.teacher import principal_axes
-from xling_jax.models.numpy_static import NumpyStatic, choose_keys
+from xling_jax.models.numpy_static import NumpyStatic
 
 ENCODERS = {
     "static": {"width": 16, "features": ("pairs", "triples"), "feature_rows": 64},
@@ -22,35 +22,8 @@ ENCODERS = {
 
 
 def save(directory, vocab, family, arguments, params, **more):
-    save_model(
-        directory,
-        family=family,
-        encoder_args=arguments,
-        params=params,
-        vocab=vocab,
-        languages=("de", "en"),
-        max_length_tokens=25,
-        training={},
-        **more,
-    )
-
-
-def random_params(encoder, vocab, sentences):
-    """Random parameters, and the keys of what the sentences hold."""
-    generator = np.random.default_rng(0)
-    params = {}
-    for name, (shape, dtype) in encoder.parameters.items():
-        if dtype == "float32":
-            params[name] = generator.normal(size=shape).astype("f4")
-        else:
-            limits = (-2, 3) if dtype == "int8" else (0, 256)
-            params[name] = generator.integers(*limits, shape).astype(dtype)
-    if encoder.features:
-        tokens = vocab.encode(sentences)
-        offsets = np.cumsum([0, *map(len, tokens)])
-        params["feature_keys"], share = choose_keys(encoder, [(np.concatenate(tokens), offsets)])
-        assert 0.01 < share < 0.99
-    return params
+    more = {"max_length_tokens": 25, "params": params, **more}
+    return save_random(directory, family, vocab, arguments, **more)
 
 
 STORED = ("int8 static", "int8 narrow", "int4 static", "mixed narrow", "pq static", "pq narrow")
@@ -58,27 +31,19 @@ STORED = ("int8 static", "int8 narrow", "int4 static", "mixed narrow", "pq stati
 
 @pytest.fixture(params=[*ENCODERS, *STORED])
 def static_directory(request, vocab, sentences, tmp_path):
-    from xling_jax.models import registry
-
     *storage, name = request.param.split()
-    family = "dual" if name == "dual" else "static"
     arguments = ENCODERS[name] | {"pad_id": vocab.pad_id}
-    module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
-    if family == "static":
-        in_numpy = NumpyStatic(vocab.size, **arguments)
-        params = random_params(in_numpy, vocab, sentences)
-    else:
-        tokens, generator = np.ones((1, 8), np.int32), np.random.default_rng(0)
-        shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
-        params = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype("f4"), shapes)
+    if name == "dual":
+        return save_random(tmp_path / "m", "dual", vocab, arguments, max_length_tokens=25)
+    static = NumpyStatic(vocab.size, **arguments)
+    params = random_static(static, vocab, sentences)
+    if storage == ["pq"]:  # made elsewhere, read here
+        params = random_static(dataclasses.replace(static, storage="pq"), vocab, sentences)
+    elif storage:
+        _, params = static.quantized(params, *storage)
     if storage:
         arguments["storage"] = storage[0]
-        if storage == ["pq"]:  # made elsewhere, read here
-            params = random_params(dataclasses.replace(in_numpy, storage="pq"), vocab, sentences)
-        else:
-            _, params = in_numpy.quantized(params, *storage)
-    save(tmp_path / "m", vocab, family, arguments, params)
-    return tmp_path / "m"
+    return save(tmp_path / "m", vocab, "static", arguments, params)
 
 
 def test_vectors_are_those_of_the_flax_module(static_directory, sentences):
@@ -112,7 +77,7 @@ def test_few_bits_are_close_to_what_was_trained(
     vocab, tmp_path, sentences, storage, step, cosine, share
 ):
     static = NumpyStatic(vocab.size, 64, ("pairs",), 32, vocab.pad_id)
-    stored = random_params(static, vocab, sentences)
+    stored = random_static(static, vocab, sentences)
     small, reduced = static.quantized(stored, storage)
     assert {name: (v.shape, str(v.dtype)) for name, v in reduced.items()} == small.parameters
     rows = stored["embedding"] * stored["token_weight"][:, None]
@@ -174,7 +139,7 @@ def test_principal_axes_are_eigenvectors_of_fixed_sign():
 @pytest.mark.parametrize("count", [1, 20])
 def test_a_text_without_tokens_has_the_vector_0_even_where_lengths_are_1(vocab, tmp_path, count):
     static = NumpyStatic(vocab.size, 4, pad_id=vocab.pad_id)
-    params = random_params(static, vocab, [])
+    params = random_static(static, vocab, [])
     arguments = {"width": 4, "pad_id": vocab.pad_id, "normalize": True}
     save(tmp_path / "m", vocab, "static", arguments, params)
     found = xling_jax.load(tmp_path / "m").encode(["", "la mo"] * count)
@@ -201,7 +166,7 @@ print(json.dumps([list(vectors.shape), [name for name in heavy if name in sys.mo
 
 def test_export_scales_no_shorter_vectors_unasked(vocab, sentences, tmp_path, capsys):
     arguments = {"width": 16, "pad_id": vocab.pad_id, "normalize": True}
-    params = random_params(NumpyStatic(vocab.size, **arguments), vocab, sentences)
+    params = random_static(NumpyStatic(vocab.size, **arguments), vocab, sentences)
     save(tmp_path / "m", vocab, "static", arguments, params, truncate_dim=8)
     export = ["export", "--model", str(tmp_path / "m"), "--output", str(tmp_path / "small")]
     assert main([*export, "--storage", "int8"]) == 2
@@ -214,7 +179,7 @@ def test_export_scales_no_shorter_vectors_unasked(vocab, sentences, tmp_path, ca
 def test_export_shrinks_a_model(vocab, sentences, tmp_path, capsys):
     arguments = {"width": 16, "features": ["pairs"], "feature_rows": 64, "pad_id": vocab.pad_id}
     arguments["feature_width"] = 6
-    params = random_params(NumpyStatic(vocab.size, **arguments), vocab, sentences)
+    params = random_static(NumpyStatic(vocab.size, **arguments), vocab, sentences)
     save(tmp_path / "m", vocab, "static", arguments, params)
     whole = xling_jax.load(tmp_path / "m").encode(sentences)
     export = ["export", "--model", str(tmp_path / "m"), "--output"]

@@ -1,13 +1,11 @@
 """Model directories of every family, untrained, and text that they encode."""
 
-import jax
-import numpy as np
 import pytest
 
 from tests.encode.conftest import sentences
+from tests.encode.random_models import random_static, save_random
 from xling_jax.encode.model_directory import load_model, save_model
-from xling_jax.models import registry
-from xling_jax.models.numpy_static import NumpyStatic, choose_keys
+from xling_jax.models.numpy_static import NumpyStatic
 from xling_jax.text.vocab import train_vocab
 
 __all__ = ["models", "sentences", "vocabs"]
@@ -90,28 +88,12 @@ def models(tmp_path_factory, vocabs):
             return directory
         family, arguments = ENCODERS[name]
         vocab = vocabs["dual" if family in ("dual", "static") else "laser"]
-        arguments = {"pad_id": vocab.pad_id, **arguments}
-        module = registry.build_encoder(family, vocab_size=vocab.size, **arguments)
-        tokens = jax.ShapeDtypeStruct((1, 8), np.int32)
-        shapes = jax.eval_shape(module.init, jax.random.key(0), tokens)["params"]
-        draw = np.random.default_rng(0)
-        params = jax.tree.map(lambda s: draw.normal(0, 0.3, s.shape).astype(s.dtype), shapes)
-        if arguments.get("features"):
-            static = NumpyStatic(vocab.size, 16, tuple(arguments["features"]), 90, vocab.pad_id)
-            ids, lengths = vocab.encode_flat(TEXT)
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
-            params["feature_keys"] = choose_keys(static, [(ids, offsets)])[0]
-        save_model(
-            directory,
-            family=family,
-            encoder_args=arguments,
-            params=params,
-            vocab=vocab,
-            languages=("de", "en"),
-            max_length_tokens=MAX_LENGTH_TOKENS,
-            training={},
-        )
-        return directory
+        settings = {"max_length_tokens": MAX_LENGTH_TOKENS}
+        if family == "static":
+            sizes = {name: v for name, v in arguments.items() if name != "width"}
+            static = NumpyStatic(vocab.size, 16, pad_id=vocab.pad_id, **sizes)
+            settings["params"] = random_static(static, vocab, TEXT)
+        return save_random(directory, family, vocab, arguments, **settings)
 
     return model
 

@@ -174,18 +174,6 @@ def test_the_old_layout_of_sentence_transformers_is_the_same(published, tmp_path
     assert load_model(tmp_path / "alone").module.pooling == "first"
 
 
-def test_lower_case_asked_for_by_sentence_transformers(published, tmp_path):
-    import sentence_transformers
-
-    path = tmp_path / "st"
-    reference.save_sentence_transformer(path, published("xlm-roberta"), "mean", dense=False)
-    reference.edit_json(path / "sentence_bert_config.json", do_lower_case=True)
-    convert_huggingface(path, tmp_path / "m")
-    found = xling_jax.load(tmp_path / "m").encode(["KEL La", "kel la"])
-    expected = sentence_transformers.SentenceTransformer(str(path), device="cpu").encode(["KEL La"])
-    np.testing.assert_allclose(found, np.repeat(expected, 2, axis=0), atol=1e-4)
-
-
 def test_prefixes(published, tmp_path):
     path = tmp_path / "st"
     reference.save_sentence_transformer(path, published("xlm-roberta"), "mean", dense=False)
@@ -220,26 +208,3 @@ def test_buckets_of_positions_are_those_of_transformers():
     expected = MPNetEncoder.relative_position_bucket(distance).numpy()
     np.testing.assert_array_equal(position_buckets(distance.numpy()), expected)
     assert len({*expected[: 600 - 128]}) == len({*expected[600 + 128 :]}) == 1
-
-
-def test_mpnet_with_fewer_buckets_than_it_uses_is_refused(tmp_path):
-    reference.save_model(tmp_path / "mpnet", "mpnet")
-    reference.edit_json(tmp_path / "mpnet" / "config.json", relative_attention_num_buckets=16)
-    with pytest.raises(ValueError, match="relative_attention_num_buckets must be at least 32; f"):
-        convert_huggingface(tmp_path / "mpnet", tmp_path / "m")
-
-
-def test_the_layout_of_multilingual_e5(published, tmp_path):
-    import sentence_transformers
-    from sentence_transformers.sentence_transformer import modules
-
-    prompts = {"query": "query: ", "passage": "passage: "}
-    parts = [modules.Transformer(str(published("xlm-roberta")), max_seq_length=32)]
-    parts += [modules.Pooling(24, pooling_mode="mean"), modules.Normalize()]
-    model = sentence_transformers.SentenceTransformer(modules=parts, device="cpu", prompts=prompts)
-    model.save(str(tmp_path / "st"))
-    convert_huggingface(tmp_path / "st", tmp_path / "m")
-    encoder = xling_jax.load(tmp_path / "m")
-    assert encoder.max_length_tokens == 32 and prompts.items() <= encoder.prompts.items()
-    expected = model.encode(TEXTS, prompt_name="query")
-    np.testing.assert_allclose(encoder.encode(TEXTS, prompt_name="query"), expected, atol=1e-5)

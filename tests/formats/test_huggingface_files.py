@@ -100,44 +100,6 @@ def test_half_precision_weights_are_kept_as_float32(copied, tmp_path):
     assert found.dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    ("kind", "lowercase"), [("bert", True), ("bert", False), ("roberta", True)]
-)
-def test_the_tokenizer_is_built_where_its_file_is_missing(tmp_path, kind, lowercase):
-    import transformers
-
-    path = tmp_path / kind
-    path.mkdir()
-    options = {"do_lower_case": lowercase} if kind == "bert" else {}
-    reference.save_tokenizer(kind, path, **options)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-    vocab = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    model = transformers.AutoModel.from_config(
-        transformers.AutoConfig.for_model(kind, **reference.SIZES, vocab_size=len(vocab))
-    )
-    model.save_pretrained(path)
-    convert_huggingface(path, tmp_path / "with")
-    content = json.loads((path / "tokenizer.json").read_text())
-    (path / "tokenizer.json").unlink()
-    if kind == "bert":
-        (path / "vocab.txt").write_text("".join(f"{piece}\n" for piece, _ in vocab))
-    else:
-        (path / "vocab.json").write_text(json.dumps(dict(vocab)))
-        merges = (" ".join(pair) for pair in content["model"]["merges"])
-        (path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
-    given = load_model(tmp_path / "with").vocab
-    for name in ("absent", "null"):
-        if name == "null":  # which transformers writes too, and takes for the default
-            switches = ["tokenize_chinese_chars", "strip_accents", "add_prefix_space"]
-            switches += ["do_lower_case"] if lowercase else []
-            reference.edit_json(path / "tokenizer_config.json", **dict.fromkeys(switches))
-        convert_huggingface(path, tmp_path / name)
-        built = load_model(tmp_path / name).vocab
-        assert built.text == given.text
-        for one, other in zip(built.encode(TEXTS), given.encode(TEXTS), strict=True):
-            assert list(one) == list(other)
-
-
 def test_the_length_is_cut_at_what_is_asked_for(published, tmp_path):
     convert_huggingface(published("xlm-roberta"), tmp_path / "m", max_length_tokens=9)
     states, mask = reference.token_states(published("xlm-roberta"), TEXTS, limit=9)
@@ -170,15 +132,6 @@ def test_padding_and_truncation_of_the_tokenizer_file_are_not_used(copied, tmp_p
     tokenizer.save(str(path / "tokenizer.json"))
     with pytest.raises(ValueError, match=r"one behind; found \[CLS\] \[CLS\] a \[SEP\] for 'a'"):
         convert_huggingface(path, tmp_path / "x")
-
-
-def test_special_tokens_in_a_text(published, tmp_path):
-    convert_huggingface(published("bert"), tmp_path / "m")
-    vocab = load_model(tmp_path / "m").vocab
-    ids = vocab.encode(["la [SEP] mo", "la [PAD] mo", "la mo"])
-    assert list(ids[0]) == [ids[2][0], vocab.eos_id, *ids[2][1:]]
-    assert list(ids[1]) == [ids[2][0], vocab.pieces().index("[PAD]"), *ids[2][1:]]
-    assert len(vocab.encode(["la \udcff mo"])[0]) > 1  # half a character, of broken input
 
 
 def test_convert_embed_and_evaluate_from_the_command_line(published, tmp_path, capsys):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import xling_jax
+from tests.encode.random_models import random_static, save_random
 from xling_jax.cli.main import main
-from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
+from xling_jax.encode.model_directory import SHIPPED, load_model
 from xling_jax.formats.model2vec import (
     convert_model2vec,
     convert_static_embedding,
@@ -29,26 +30,12 @@ TEXTS = [*reference.TEXTS, *reference.HOSTILE, *reference.world()]
 def save(path, vocab, storage="float32", normalize=False, limit=3000, **settings):
     """Saves a random static encoder."""
     static = NumpyStatic(vocab.size, 24, pad_id=vocab.pad_id, normalize=normalize)
-    generator = np.random.default_rng(0)
-    params = {
-        "embedding": generator.normal(size=(static.token_rows, 24)).astype(np.float32),
-        "token_weight": generator.uniform(0.1, 2, static.token_rows).astype(np.float32),
-    }
+    params = random_static(static, vocab, [])
     if storage != "float32":
-        static, params = static.quantized(params, storage)
-    arguments = {"width": 24, "pad_id": vocab.pad_id, "normalize": normalize, "storage": storage}
-    save_model(
-        path,
-        family="static",
-        encoder_args=arguments,
-        params=params,
-        vocab=vocab,
-        languages=(),
-        max_length_tokens=limit,
-        training={},
-        **settings,
-    )
-    return xling_jax.load(path)
+        _, params = static.quantized(params, storage)
+    arguments = {"width": 24, "normalize": normalize, "storage": storage}
+    given = {"params": params, "max_length_tokens": limit, **settings}
+    return xling_jax.load(save_random(path, "static", vocab, arguments, **given))
 
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])

@@ -2,7 +2,6 @@ import json
 import re
 import subprocess
 import sys
-import types
 
 import flax.linen
 import jax
@@ -133,21 +132,6 @@ def test_the_script_reads_vocabularies_of_other_kinds_without_jax(tmp_path, mode
     assert found.shape == (len(TEXTS), 5)
     np.testing.assert_allclose(found, ours, atol=1e-5)
     assert not loaded & {"jax", "flax", "torch"}
-
-
-def test_the_script_puts_the_prompt_behind_the_prefix(tmp_path):
-    words = tokenizers.models.WordLevel({"la": 0, "mo": 1, "?": 2}, unk_token="?")
-    files = {"tokenizer.json": tokenizers.Tokenizer(words).to_str().encode()}
-    spec = types.SimpleNamespace(
-        vocab=HuggingFaceVocab(files, HuggingFaceText(None, None, 3, prefix="la: ")),
-        special_ids=([], []),
-        prompts={"query": "mo "},
-        default_prompt="query",
-        truncate_dim=None,
-        max_length_tokens=9,
-    )
-    script = onnx_file._write_tokenizer(spec, tmp_path)
-    assert "encode_batch(['la: mo ' + sentence for sentence in sentences])" in script
 
 
 def test_more_parameters_than_a_file_holds_are_refused(tmp_path, models, monkeypatch):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import xling_jax
-from tests.encode.test_static import random_params, save
+from tests.encode.random_models import random_static
+from tests.encode.test_static import save
 from tests.lab.scripts import script
 from xling_jax.encode.model_directory import load_model
 from xling_jax.models.numpy_static import NumpyStatic
@@ -33,7 +34,7 @@ def vectors(directory, texts):
 def test_the_mean_of_runs_in_its_own_axes(reshape, vocab, sentences, text, tmp_path, capsys):
     arguments = ARGUMENTS | {"pad_id": vocab.pad_id}
     static = NumpyStatic(vocab.size, **arguments)
-    first = random_params(static, vocab, sentences)
+    first = random_static(static, vocab, sentences)
     second = {name: value[::-1] * 2 for name, value in first.items()}
     second["feature_keys"] = first["feature_keys"]
     save(tmp_path / "a", vocab, "static", arguments, first)
@@ -69,7 +70,7 @@ def test_more_dimensions_of_tokens_rotated_and_narrowed(
     feature_width, reshape, vocab, sentences, text, tmp_path, capsys
 ):
     arguments = ARGUMENTS | {"pad_id": vocab.pad_id, "feature_width": feature_width}
-    params = random_params(NumpyStatic(vocab.size, **arguments), vocab, sentences)
+    params = random_static(NumpyStatic(vocab.size, **arguments), vocab, sentences)
     save(tmp_path / "m", vocab, "static", arguments, params)
     more = np.random.default_rng(0).normal(size=(vocab.size, 3)).astype(np.float32)
     np.save(tmp_path / "more.npy", more)
@@ -109,7 +110,7 @@ def test_codes_are_the_nearest_centroids_with_the_best_factor(reshape, vocab, se
     arguments |= {"feature_width": 12, "pad_id": vocab.pad_id}
     static = NumpyStatic(vocab.size, **arguments)
     generator = np.random.default_rng(0)
-    stored = random_params(static, vocab, sentences)
+    stored = random_static(static, vocab, sentences)
     rows = generator.normal(size=(1200, 12)).astype("f4") * np.linspace(2, 1, 12, dtype="f4")
     rows[7] = 0
     stored["feature_embedding"] = rows

@@ -37,10 +37,6 @@ class BatchShapes:
     num_devices: int = 1
     has_single_row: bool = False
 
-    def __post_init__(self):
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size} must be at least 1")
-
     @property
     def lengths(self) -> tuple[int, ...]:
         """Bucket lengths, increasing."""

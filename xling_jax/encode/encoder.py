@@ -164,29 +164,15 @@ class Encoder:
         max_length_tokens: int | None = None,
         *,
         batch_size: int | None = None,
-        cache: str | os.PathLike[str] | None = None,
     ) -> None:
         """Compiles all programs that encoding may need, so that no later call waits for one.
 
-        NumPy needs none. With JAX, every length has two or three; they are compiled in threads.
-
-        Args:
-            max_length_tokens: longest input that is expected, special tokens included; None for
-                the model's limit.
-            batch_size: as it will be given to `encode`.
-            cache: directory for the programs, from which the next process reads them in a fraction
-                of the time; JAX keeps what it compiles later in it too. None for none, or the one
-                that JAX already has.
+        NumPy needs none. With JAX, every length up to `max_length_tokens`, special tokens included,
+        or to the model's limit has two or three; they are compiled in threads. `batch_size` is as
+        it will be given to `encode`.
         """
-        if self.backend.name != "jax":
-            return
-        shapes = self.batch_shapes(batch_size)
-        if cache is not None:
-            import jax
-
-            jax.config.update("jax_compilation_cache_dir", os.fspath(cache))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        self.backend.compile(shapes.all(max_length_tokens))
+        if self.backend.name == "jax":
+            self.backend.compile(self.batch_shapes(batch_size).all(max_length_tokens))
 
     def with_params(self, params: Any) -> Encoder:
         """Returns the same encoder with other parameters; compiled programs are shared."""

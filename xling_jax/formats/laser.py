@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.encode.model_directory import ModelSpec, check_parameters, load_model, save_model
-from xling_jax.formats.registry import export_directory
+from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.torch_file import check_tensors, import_torch, load_torch, to_numpy
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserText, LaserVocab
@@ -277,32 +277,22 @@ def export_laser(
 
 def _check(spec: ModelSpec, where: str) -> None:
     """Raises ValueError for an encoder that LASER's code has no form for."""
-    family = spec.config["family"]
+    family, module = spec.config["family"], spec.module
+    prompt = spec.prompts.get(spec.default_prompt)
     if family != "laser":
         raise ValueError(f"{where}: is of family {family}; --to laser writes those of family laser")
-    if not isinstance(spec.vocab, LaserVocab):
-        raise ValueError(
-            f"{where}: LASER's code prepares text in its own way and looks pieces up in its own "
-            "dictionary, which gives other tokens than this vocabulary; use --to onnx"
-        )
-    if spec.truncate_dim is not None:
-        raise ValueError(
-            f"{where}: keeps truncate_dim={spec.truncate_dim} dimensions, and LASER's code keeps "
-            "all; use --to onnx"
-        )
-    if prompt := spec.prompts.get(spec.default_prompt):
-        raise ValueError(
-            f"{where}: puts {prompt!r:.60} in front of a text, and LASER's code has no prompts; "
-            "use --to onnx"
-        )
-    module = spec.module
-    if module.pooling != "max":
-        raise ValueError(
-            f"{where}: encoder.pooling={module.pooling!r} must be 'max', LASER's only one; use "
-            "--to onnx"
-        )
-    if module.unidirectional_layers not in (0, module.layers):
-        raise ValueError(
-            f"{where}: encoder.unidirectional_layers={module.unidirectional_layers} of "
-            f"{module.layers}: LASER has no mixture of directions; use --to onnx"
-        )
+    one_way = module.unidirectional_layers
+    problems = {
+        "LASER's code prepares text in its own way and looks pieces up in its own dictionary, "
+        "which gives other tokens than this vocabulary": not isinstance(spec.vocab, LaserVocab),
+        f"keeps truncate_dim={spec.truncate_dim} dimensions, and LASER's code keeps all": (
+            spec.truncate_dim is not None
+        ),
+        f"puts {prompt!r:.60} in front of a text, and LASER's code has no prompts": prompt,
+        f"encoder.pooling={module.pooling!r} must be 'max', LASER's only one": (
+            module.pooling != "max"
+        ),
+        f"encoder.unidirectional_layers={one_way} of {module.layers}: LASER has no mixture of "
+        "directions": one_way not in (0, module.layers),
+    }
+    refuse(where, {f"{message}; use --to onnx": there for message, there in problems.items()})

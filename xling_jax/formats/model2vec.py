@@ -38,7 +38,7 @@ from xling_jax.formats.modules import (
     read_use,
     write_modules,
 )
-from xling_jax.formats.registry import export_directory
+from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.tokenizer_json import NO_LIMIT, cut_at, tokenizer_json
 from xling_jax.text.huggingface_vocab import (
     TOKENIZER_FILE,
@@ -318,35 +318,27 @@ def export_model2vec(
 
 def _check(spec: ModelSpec, where: str) -> None:
     """Raises ValueError for what model2vec does not have."""
-    static = spec.static
+    static, dim = spec.static, spec.truncate_dim
     if static is None:
         family = spec.config["family"]
         raise ValueError(
             f"{where}: is of family {family}; model2vec has no layers; use --to onnx or "
             "--to sentence-transformers"
         )
-    if static.features:
-        raise ValueError(
-            f"{where}: has vectors for {', '.join(static.features)} of tokens, which model2vec "
-            "cannot look up; use --to onnx, or train with encoder.features=()"
-        )
     prompt = spec.prompts.get(spec.default_prompt, "") or spec.vocab.options.get("prefix")
-    if prompt:
-        raise ValueError(
-            f"{where}: puts {prompt!r:.60} in front of a text, and model2vec has no prompts; use "
-            "--to sentence-transformers"
-        )
-    if static.normalize and spec.truncate_dim is not None:
-        raise ValueError(
-            f"{where}: keeps truncate_dim={spec.truncate_dim} dimensions of vectors of length 1; "
-            "model2vec would scale the shorter ones; use --to sentence-transformers, or "
-            "xling export --truncate-dim first"
-        )
-    if spec.vocab.truncation_side == "left":
-        raise ValueError(
-            f"{where}: keeps the end of long texts, and model2vec the beginning; use "
-            "--to sentence-transformers or --to onnx"
-        )
+    problems = {
+        f"has vectors for {', '.join(static.features)} of tokens, which model2vec cannot look up; "
+        "use --to onnx, or train with encoder.features=()": static.features,
+        f"puts {prompt!r:.60} in front of a text, and model2vec has no prompts; use "
+        "--to sentence-transformers": prompt,
+        f"keeps truncate_dim={dim} dimensions of vectors of length 1; model2vec would scale the "
+        "shorter ones; use --to sentence-transformers, or xling export --truncate-dim first": (
+            static.normalize and dim is not None
+        ),
+        "keeps the end of long texts, and model2vec the beginning; use --to sentence-transformers "
+        "or --to onnx": spec.vocab.truncation_side == "left",
+    }
+    refuse(where, problems)
 
 
 def _with_tokenizer(spec: ModelSpec, where: str) -> tuple[str, np.ndarray, np.ndarray]:

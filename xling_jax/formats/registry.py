@@ -2,8 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from xling_jax.files.whole import naming_errors, whole_directory
 from xling_jax.registry import Registry
@@ -39,6 +40,13 @@ EXPORTERS = Registry(
 )
 
 QUANTIZATIONS = ("int8",)  # of onnx
+
+
+def refuse(where: str | os.PathLike[str], problems: Mapping[str, Any]) -> None:
+    """Raises ValueError with the first of the messages whose value is true."""
+    for message, is_there in problems.items():
+        if is_there:
+            raise ValueError(f"{os.fspath(where)}: {message}")
 
 
 @contextlib.contextmanager

@@ -29,11 +29,10 @@ from xling_jax.formats.modules import (
     TORCH_ACTIVATIONS,
     write_modules,
 )
-from xling_jax.formats.registry import export_directory
+from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
 from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer
-from xling_jax.text.vocabularies import Vocabulary
 
 _POOLINGS = {ours: theirs for theirs, ours in POOLINGS.items()}
 _ACTIVATIONS = {
@@ -97,52 +96,47 @@ def export_sentence_transformers(
 
 def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
     """The vectors [vocab, width] whose mean is that of a sentence; None for one with layers."""
-    arguments = spec.config["encoder"]
-    if static := spec.static:
-        if static.features:
-            raise ValueError(
-                f"{where}: encoder.features={','.join(static.features)} have no place in "
-                f"StaticEmbedding, which knows single tokens; {_WAY_OUT}, or train without them"
-            )
+    vocab, static = spec.vocab, spec.static
+    if static:
         known = {"features", "feature_rows", "feature_width", "storage", "pooling", "normalize"}
-        _refuse_others(arguments, where, known)
-        _check_static_text(spec.vocab, where)
+        problems = {
+            f"encoder.features={','.join(static.features)} have no place in StaticEmbedding, which "
+            f"knows single tokens; {_WAY_OUT}, or train without them": static.features,
+        }
+        if isinstance(vocab, HuggingFaceVocab):  # as after model2vec
+            pieces, most = vocab.pieces(), vocab.text.max_characters
+            dropped = pieces[vocab.pad_id] if vocab.pad_id < len(pieces) else ""
+            also = "use --to model2vec or --to onnx"
+            problems |= {
+                f"drops the token {dropped!r}, as model2vec does with unknown ones, and "
+                f"StaticEmbedding counts all; {also}": dropped,
+                f"cuts texts at {most} characters, as model2vec does, and StaticEmbedding does "
+                f"not; {also}": most is not None,
+            }
+        refuse(where, problems)
+        _refuse_others(spec.config["encoder"], where, known)
         (table,) = static.tables(spec.stored)
-        return table.vectors()[: spec.vocab.size]
-    if spec.config["family"] == "dual" and spec.module.layers == 0:
-        if spec.module.pooling != "mean":
-            raise ValueError(
-                f"{where}: encoder.pooling={spec.module.pooling!r} without layers is not the "
-                f"mean of token vectors, as StaticEmbedding is; {_WAY_OUT}"
-            )
-        return np.asarray(spec.params["embedding"])[: spec.vocab.size]
-    return None
-
-
-def _check_static_text(vocab: Vocabulary, where: str) -> None:
-    """Raises ValueError for text that StaticEmbedding reads in another way, as after model2vec."""
-    if not isinstance(vocab, HuggingFaceVocab):
-        return
-    if vocab.pad_id < len(vocab.pieces()) and vocab.pieces()[vocab.pad_id]:
-        raise ValueError(
-            f"{where}: drops the token {vocab.pieces()[vocab.pad_id]!r}, as model2vec does with "
-            "unknown ones, and StaticEmbedding counts all; use --to model2vec or --to onnx"
-        )
-    if vocab.text.max_characters is not None:
-        raise ValueError(
-            f"{where}: cuts texts at {vocab.text.max_characters} characters, as model2vec does, "
-            "and StaticEmbedding does not; use --to model2vec or --to onnx"
-        )
+        return table.vectors()[: vocab.size]
+    if spec.config["family"] != "dual" or spec.module.layers:
+        return None
+    pooling = spec.module.pooling
+    message = f"encoder.pooling={pooling!r} without layers is not the mean of token vectors, as "
+    refuse(where, {f"{message}StaticEmbedding is; {_WAY_OUT}": pooling != "mean"})
+    return np.asarray(spec.params["embedding"])[: vocab.size]
 
 
 def _refuse_others(arguments: Mapping[str, Any], where: str, known: set[str]) -> None:
     """Raises ValueError for an argument of the encoder that this module does not know."""
-    others = {name: v for name, v in arguments.items() if name not in _SIZES | known and v}
-    for name, value in others.items():
-        raise ValueError(
-            f"{where}: encoder.{name}={value!r:.60} does not exist in sentence-transformers; "
-            f"{_WAY_OUT}"
-        )
+    others = {name: v for name, v in arguments.items() if name not in _SIZES | known}
+    refuse(
+        where,
+        {
+            f"encoder.{name}={value!r:.60} does not exist in sentence-transformers; {_WAY_OUT}": (
+                value
+            )
+            for name, value in others.items()
+        },
+    )
 
 
 def _transformer(spec: ModelSpec, where: str) -> _Transformer:
@@ -152,22 +146,17 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
             f"{where}: encoders of family {family} do not exist in sentence-transformers; "
             f"{_WAY_OUT}" + (", or --to laser" if family == "laser" else "")
         )
-    if module.pooling not in _POOLINGS:
-        raise ValueError(
-            f"{where}: encoder.pooling={module.pooling!r} does not exist in sentence-transformers, "
-            f"which has {', '.join(_POOLINGS)}; {_WAY_OUT}"
-        )
-    if family == "dual" and module.norm != "post":
-        raise ValueError(
-            f"{where}: encoder.norm={module.norm!r} without a norm after the last layer has no "
-            f"form in transformers; {_WAY_OUT}"
-        )
-    if family == "bert" and module.pooling != "first" and not module.pool_specials:
-        raise ValueError(
-            f"{where}: encoder.pool_specials=False does not exist in sentence-transformers, whose "
-            f"pooling counts the special tokens; {_WAY_OUT}, or convert it without "
-            "--without-specials"
-        )
+    problems = {
+        f"encoder.pooling={module.pooling!r} does not exist in sentence-transformers, which has "
+        f"{', '.join(_POOLINGS)}; {_WAY_OUT}": module.pooling not in _POOLINGS,
+        f"encoder.norm={getattr(module, 'norm', '')!r} without a norm after the last layer has no "
+        f"form in transformers; {_WAY_OUT}": family == "dual" and module.norm != "post",
+        "encoder.pool_specials=False does not exist in sentence-transformers, whose pooling counts "
+        f"the special tokens; {_WAY_OUT}, or convert it without --without-specials": (
+            family == "bert" and module.pooling != "first" and not module.pool_specials
+        ),
+    }
+    refuse(where, problems)
     known = {"pooling", "norm", "pool_specials", "activation", "layer_norm_epsilon", "unplaced_id"}
     _refuse_others(spec.config["encoder"], where, known | {"projections", "normalize"})
     config, tensors = _layers(spec)

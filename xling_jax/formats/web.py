@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.encode.model_directory import CONFIG_FILE, PARAMS_FILE, load_model
-from xling_jax.formats.registry import export_directory
+from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.tokenizer_json import unusual_settings
 from xling_jax.text.vocab import Vocab, parse_sentencepiece
 from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
@@ -34,11 +34,12 @@ def export_web(
             f"{model_directory}: browsers compute encoders of family static only; this one is of "
             f"family {spec.config['family']}; see xling export --to onnx"
         )
-    if spec.static.storage == "float32":
-        raise ValueError(
-            f"{model_directory}: is stored in float32, four times as large as needed; write it "
-            "with xling export --storage int8 first"
-        )
+    problems = {
+        "is stored in float32, four times as large as needed; write it with xling export "
+        "--storage int8 first": spec.static.storage == "float32",
+        "browsers split text with SentencePiece only": not isinstance(spec.vocab, Vocab),
+    }
+    refuse(model_directory, problems)
     _check_vocab(spec.vocab, model_directory)
     files = importlib.resources.files("xling_jax.formats") / "web_files"
     with export_directory(output, _MODULE, overwrite) as fresh:
@@ -50,10 +51,8 @@ def export_web(
     return {"megabytes": round(size / 1e6, 1), "try": f"python -m http.server --directory {output}"}
 
 
-def _check_vocab(vocab: Any, where: str | os.PathLike[str]) -> None:
+def _check_vocab(vocab: Vocab, where: str | os.PathLike[str]) -> None:
     """Refuses what `encoder.js` does not split as SentencePiece does."""
-    if not isinstance(vocab, Vocab):
-        raise ValueError(f"{where}: browsers split text with SentencePiece only")
     model = parse_sentencepiece(vocab.model_bytes)
     unusual = unusual_settings(model)
     unusual += ["Moses tokenization"] if vocab.moses else []
