@@ -113,12 +113,8 @@ def reshaped(spec: ModelSpec, args: argparse.Namespace) -> Reshaped:
             spec.vocab,
             specials=spec.config["specials"],
             max_length_tokens=spec.max_length_tokens,
-            languages=spec.languages,
-            fingerprint="",
             dim=static.width,
-            prompts=spec.prompts,
-            default_prompt=spec.default_prompt,
-        )
+        ).with_prompt(spec.prompts.get(spec.default_prompt, ""))
         vectors = encoder.encode_stream(iterate_lines(args.principal_axes), normalize=True)
         axes = axes_of_parts(vectors, static.feature_width if static.features else 0)
     width = args.truncate_dim or static.width

@@ -61,9 +61,8 @@ def main() -> None:
     )
     backend = StaticBackend(static, parameters_of_vectors([tokens, features], keys))
     encoder = Encoder(
-        backend, vocab, specials=((), ()), max_length_tokens=2000, languages=LANGUAGES,
-        fingerprint="", dim=WIDTH, prompts={}, default_prompt=None,
-    )  # fmt: skip
+        backend, vocab, specials=((), ()), max_length_tokens=2000, languages=LANGUAGES, dim=WIDTH
+    )
     rows = translations(args.rows)
     rows += translated_words(args.words, encoder, lexicons[0])
     words = word_dimensions(tokens, vocab, rows, *lexicons)

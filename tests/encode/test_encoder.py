@@ -155,7 +155,8 @@ def test_with_params_uses_the_new_parameters(encoder, make_encoder):
 
 
 def test_fingerprint_and_calibration_follow_what_changes_vectors(make_encoder):
-    own = make_encoder(fingerprint="abc", calibration="measured")
+    own = make_encoder(fingerprint="abc")
+    own.calibration = "measured"
     for same in (own.with_max_length(40), own.truncated(own.dim), own.with_prompt("")):
         assert (same.fingerprint, same.calibration) == ("abc", "measured")
     assert own.with_max_length(10).fingerprint == "abc-10t"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from xling_jax.documents.records import (
     read_documents,
     read_folder,
 )
-from xling_jax.encode.mapped import encode_documents_mapped
+from xling_jax.encode.mapped import encode_mapped
 from xling_jax.files.progress import counted
 from xling_jax.options import OptionError
 
@@ -100,10 +100,14 @@ def encode_side(
 
     `mode` is what is encoded at once, whose numbers the lengths of the side become.
     """
-    total = sum(side.lengths)
-    vectors, lengths = encode_documents_mapped(
-        encoder, documents, total, mode, directory, side.name
-    )
+    lengths: list[int] = []
+
+    def texts() -> Iterator[str]:
+        for inputs in encoder.document_inputs(documents, mode):
+            lengths.append(len(inputs))
+            yield from inputs
+
+    vectors = encode_mapped(encoder, texts(), sum(side.lengths), directory, side.name)
     filled = iter(lengths)
     side.lengths = [next(filled) if length else 0 for length in side.lengths]
     return vectors

@@ -20,6 +20,7 @@ from xling_jax.devices import DTYPES, has_accelerator
 from xling_jax.encode.model_directory import ModelSpec
 from xling_jax.encode.texts import TokenWindow
 from xling_jax.files.threads import num_cores, threads_for
+from xling_jax.files.untrusted import named
 from xling_jax.models.numpy_encoders import NumpyEncoder
 from xling_jax.models.numpy_layers import Memory, Packed, positions_within
 from xling_jax.models.numpy_static import FeatureFinder, NumpyStatic
@@ -75,10 +76,8 @@ def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -
             raise ValueError(f"dtype={dtype!r}: static encoders compute in float32 only")
         if backend == "jax":
             raise ValueError("backend='jax': static encoders run in NumPy only")
-        try:
+        with named(where):
             return StaticBackend(spec.static, spec.stored)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
     dtype = dtype or spec.config["encoder"].get("dtype", "auto")
     if backend == "numpy":
         if spec.numpy_encoder is None:

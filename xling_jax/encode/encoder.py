@@ -33,7 +33,6 @@ from xling_jax.text.splitting import check_collection, check_texts, checked_text
 from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
-    from xling_jax.align.precision import Calibration
     from xling_jax.encode.batch_plan import BatchShapes
 
 _logger = logging.getLogger(__name__)
@@ -51,17 +50,12 @@ class Encoder:
         specials: names of the special tokens before and after the text, such as
             (("bos",), ("eos",)).
         max_length_tokens: longest input, special tokens included; longer ones are cut at the end.
+        dim: embedding size of the backend.
         languages: codes of the training languages, for information.
         fingerprint: hex digest of the model, "" for one in training; in another dtype than the
             model's own with that dtype at its end, because vectors differ.
-        dim: embedding size of the backend.
-        calibration: what scores of mined pairs mean, see `xling calibrate`; None if that was not
-            measured.
-        prompts: texts that go before an input, by name.
-        default_prompt: name of the prompt that inputs get unless another is chosen.
-        truncate_dim: dimensions of the vectors to keep; None for all.
-        spec: what it was loaded from, without the parameters; without it the encoder can neither
-            be saved nor pickled.
+        spec: what it was loaded from, with its prompts, calibration and width; without it the
+            encoder can neither be saved nor pickled.
     """
 
     def __init__(
@@ -71,13 +65,9 @@ class Encoder:
         *,
         specials: tuple[Sequence[str], Sequence[str]],
         max_length_tokens: int,
-        languages: Sequence[str],
-        fingerprint: str,
         dim: int,
-        calibration: Calibration | None = None,
-        prompts: Mapping[str, str] | None = None,
-        default_prompt: str | None = None,
-        truncate_dim: int | None = None,
+        languages: Sequence[str] = (),
+        fingerprint: str = "",
         spec: model_directory.ModelSpec | None = None,
     ):
         self.backend = backend
@@ -85,11 +75,12 @@ class Encoder:
         self.max_length_tokens = max_length_tokens
         self.languages = tuple(languages)
         self.fingerprint = fingerprint
-        self.dim, self._model_dim = truncate_dim or dim, dim
-        self.calibration = calibration
-        self.prompts, self.default_prompt = dict(prompts or {}), default_prompt
-        self._prompt = self.prompts.get(default_prompt, "")
-        self._spec = spec
+        self.dim, self._model_dim = spec.output_dim if spec else dim, dim
+        self.calibration = spec.calibration if spec else None
+        self.prompts = spec.prompts if spec else {}
+        self.default_prompt = spec.default_prompt if spec else None
+        self._prompt = self.prompts.get(self.default_prompt, "")
+        self._spec = dataclasses.replace(spec, stored={}) if spec else None
         ids = (model_directory.special_ids(vocab, names) for names in specials)
         self._affixes = [np.array(each, np.int32) for each in ids]
         self._room = max_length_tokens - sum(map(len, self._affixes))
@@ -123,14 +114,10 @@ class Encoder:
             spec.vocab,
             specials=spec.config["specials"],
             max_length_tokens=spec.max_length_tokens,
+            dim=spec.dim,
             languages=spec.languages,
             fingerprint=spec.fingerprint + suffix,
-            dim=spec.dim,
-            calibration=spec.calibration,
-            prompts=spec.prompts,
-            default_prompt=spec.default_prompt,
-            truncate_dim=spec.truncate_dim,
-            spec=dataclasses.replace(spec, stored={}),
+            spec=spec,
         )
 
     @property
@@ -369,15 +356,9 @@ class Encoder:
     def learn_ranges(self, sentences: Iterable[str], *, normalize: bool = False) -> np.ndarray:
         """Learns the ranges of vectors for `encode(..., precision="int8", ranges=ranges)`.
 
-        Args:
-            sentences: a sample of the texts, some thousands; read window by window.
-            normalize: as the vectors will be encoded.
-
-        Returns:
-            [2, dim] float32, smallest and largest value of each dimension.
-
-        Raises:
-            ValueError: if there are fewer than two sentences.
+        `sentences` are a sample of the texts, some thousands, and `normalize` is as the vectors
+        will be encoded. Returns [2, dim] float32, the smallest and largest value of each dimension;
+        ValueError if there are fewer than two sentences.
         """
         from xling_jax.files.quantization import learn_ranges
 
@@ -386,15 +367,9 @@ class Encoder:
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
         """Cosine of every vector of one side with every vector of the other.
 
-        Args:
-            embeddings1: [n, dim] float, or [dim] for one.
-            embeddings2: [m, dim] float, or [dim].
-
-        Returns:
-            float32 [n, m]; a tensor of PyTorch if the first argument is one.
-
-        Raises:
-            ValueError: if sizes differ, a value is not finite, or vectors are quantized.
+        [n, dim] float, or [dim] for one, and [m, dim] or [dim] to float32 [n, m]; a tensor of
+        PyTorch if the first argument is one. ValueError if sizes differ, a value is not finite, or
+        vectors are quantized.
         """
         one, other = _unit_sides(embeddings1, embeddings2)
         return _as(embeddings1, one @ other.T)

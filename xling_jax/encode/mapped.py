@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,20 +35,3 @@ def encode_mapped(
         if not rows:  # an empty file cannot be mapped
             return np.empty((0, encoder.dim), np.float32)
         return np.memmap(file, dtype="<f4", mode="r", shape=(rows, encoder.dim))
-
-
-def encode_documents_mapped(
-    encoder: Encoder, documents: Iterable[Sequence[str]], total: int, mode: str, *where: Any
-) -> tuple[np.ndarray, list[int]]:
-    """Encodes documents, given as sentences, each as one or more inputs; see `encode_mapped`.
-
-    Returns [inputs, dim] float32, and the number of inputs of each document.
-    """
-    lengths: list[int] = []
-
-    def texts() -> Iterator[str]:
-        for inputs in encoder.document_inputs(documents, mode):
-            lengths.append(len(inputs))
-            yield from inputs
-
-    return encode_mapped(encoder, texts(), total, *where), lengths

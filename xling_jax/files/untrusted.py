@@ -1,9 +1,11 @@
 """JSON and zip files of unknown origin: whatever is wrong with one is one line that names it."""
 
+import contextlib
 import json
 import os
 import re
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
@@ -16,6 +18,15 @@ def one_line(error: BaseException, most: int | None = None) -> str:
     # str() of a KeyError is the repr of its message.
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     return " ".join(str(text).split())[:most]
+
+
+@contextlib.contextmanager
+def named(where: str | os.PathLike[str]) -> Iterator[None]:
+    """Puts the name of a file in front of the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(where)}: {error}") from error
 
 
 def printable(text: str) -> str:

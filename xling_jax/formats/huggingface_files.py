@@ -23,7 +23,7 @@ import safetensors
 
 from xling_jax.encode.model_card import LICENSE
 from xling_jax.encode.model_directory import CARD_FILE
-from xling_jax.files.untrusted import one_line, parse_json
+from xling_jax.files.untrusted import named, one_line, parse_json
 from xling_jax.formats.torch_file import check_tensors, finite, load_torch, to_numpy
 from xling_jax.models.numpy_layers import ACTIVATIONS
 from xling_jax.text.languages import is_code, to_iso639_1
@@ -51,19 +51,19 @@ _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _ADAPTER_PREFIX = "base_model.model."
 _MODEL_PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.", "transformer.", "model.")
 
-# Key of adapter_config.json -> its supported values, or nothing if it is read below or does not
-# change the merged weights. Other keys must be null, false or empty.
+# Key of adapter_config.json -> its supported values. Other keys must be null, false or empty, or
+# are read below or do not change the merged weights.
 _ADAPTER_KEYS: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
     # Other ways to begin change the weights of the base.
     "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva", None),
-    **dict.fromkeys(("r", "lora_alpha", "use_rslora", "base_model_name_or_path", "revision"), ()),
-    **dict.fromkeys(("target_modules", "exclude_modules", "layers_to_transform"), ()),
-    **dict.fromkeys(("layers_pattern", "task_type", "inference_mode", "lora_dropout"), ()),
-    **dict.fromkeys(("peft_version", "auto_mapping", "megatron_config", "megatron_core"), ()),
-    **dict.fromkeys(("eva_config", "runtime_config", "qalora_group_size"), ()),
 }
+_ADAPTER_READ = """
+r lora_alpha use_rslora base_model_name_or_path revision target_modules exclude_modules
+layers_to_transform layers_pattern task_type inference_mode lora_dropout peft_version auto_mapping
+megatron_config megatron_core eva_config runtime_config qalora_group_size
+""".split()  # noqa: SIM905
 
 
 def read_json(path: Path) -> Any:
@@ -202,26 +202,12 @@ class Tensors:
         self.prefix = ""
         self.added: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._readers: dict[str, Callable[..., np.ndarray]] = {}
-        if path is not None:
-            self.path = path
-            if not path.is_file():
-                raise ValueError(f"{path}: missing")
-            if values is not None:
-                self._add(path, values)
-            else:
-                (self._open if path.suffix == ".safetensors" else self._open_torch)(path)
+        self.path = path or _weights_of(directory)
+        if values is not None:
+            self._add(self.path, values)
             return
-        for name in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE, TORCH_INDEX_FILE):
-            self.path = directory / name
-            if self.path.is_file():
-                is_index = name in (INDEX_FILE, TORCH_INDEX_FILE)
-                for file in _shards(self.path) if is_index else [self.path]:
-                    (self._open if name in (WEIGHTS_FILE, INDEX_FILE) else self._open_torch)(file)
-                return
-        raise ValueError(
-            f"{directory}: must hold {WEIGHTS_FILE}, {INDEX_FILE} with its shards, or "
-            f"{TORCH_FILE}; found {', '.join(sorted(p.name for p in directory.glob('*.*')))}"
-        )
+        for file in _shards(self.path) if self.path.suffix == ".json" else [self.path]:
+            (self._open if file.suffix == ".safetensors" else self._open_torch)(file)
 
     @property
     def names(self) -> set[str]:
@@ -300,10 +286,8 @@ class Tensors:
         self._add(path, load_torch(path, f"; use the model's {WEIGHTS_FILE}", tensors_only=True))
 
     def _add(self, path: Path, values: Any) -> None:
-        try:
+        with named(path):
             check_tensors(values)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
         for name, value in values.items():
             where = f"{path}: tensor {name}"
             self._readers[_modern(name)] = functools.partial(_read_torch, value, where)
@@ -338,6 +322,17 @@ def _modern(name: str) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def _weights_of(directory: Path) -> Path:
+    """The file of the weights, or the index of their shards."""
+    paths = [directory / n for n in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE, TORCH_INDEX_FILE)]
+    if found := next(filter(Path.is_file, paths), None):
+        return found
+    raise ValueError(
+        f"{directory}: must hold {WEIGHTS_FILE}, {INDEX_FILE} with its shards, or {TORCH_FILE}; "
+        f"found {', '.join(sorted(p.name for p in directory.glob('*.*')))}"
+    )
 
 
 def _shards(index: Path) -> list[Path]:
@@ -391,9 +386,9 @@ def read_adapter(directory: Path, base: str | os.PathLike[str] | None) -> Adapte
             raise ValueError(f"base={os.fspath(base)!r}: {directory} has no {ADAPTER_FILE}")
         return None
     settings = read_settings(path)
-    for key, value in settings.items():
+    for key in sorted(settings.keys() - set(_ADAPTER_READ)):
         known = _ADAPTER_KEYS.get(key, (None, False, [], {}, ""))
-        if known and value not in known:
+        if settings[key] not in known:
             raise settings.error(key, repr(known[0]) if key in _ADAPTER_KEYS else "null or false")
     rank, alpha = settings.size("r"), settings.get("lora_alpha")
     if type(alpha) not in (int, float) or not math.isfinite(alpha):
@@ -405,9 +400,11 @@ def read_adapter(directory: Path, base: str | os.PathLike[str] | None) -> Adapte
             f"{path}: is an adapter of {named:.80}, which is not a model directory here; "
             "download it and name its directory with --base"
         )
-    files = (directory / name for name in _ADAPTER_WEIGHTS)
+    files = [directory / name for name in _ADAPTER_WEIGHTS]
     weights = next(filter(Path.is_file, files), None)
-    tensors = Tensors(directory, weights or directory / _ADAPTER_WEIGHTS[0])
+    if weights is None:
+        raise ValueError(f"{files[0]}: missing")
+    tensors = Tensors(directory, weights)
     factors: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name in sorted(tensors.names):
         matrix, _, factor = name.removeprefix(_ADAPTER_PREFIX).rpartition(".lora_")

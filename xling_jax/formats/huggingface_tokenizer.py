@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from xling_jax.files.untrusted import named
 from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, read_settings
 from xling_jax.formats.huggingface_layouts import Published
 from xling_jax.text.huggingface_vocab import (
@@ -100,10 +101,8 @@ def read_tokenizer(
     # the token behind one.
     pad_id = max(tokenizer.get_vocab().values()) + 1
     text = HuggingFaceText(first, last, pad_id, prefix, truncation_side=side or "right")
-    try:
+    with named(directory):
         return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text), limit
-    except ValueError as error:
-        raise ValueError(f"{directory}: {error}") from error
 
 
 def _read_settings(directory: Path) -> Settings:
@@ -294,7 +293,5 @@ def _xlm_vocab(
         lowercase=lowercase or bool(settings.get("do_lowercase_and_remove_accent", True)),
         **text,
     )
-    try:
+    with named(directory):
         return HuggingFaceVocab(files, text)
-    except ValueError as error:
-        raise ValueError(f"{directory}: {error}") from error

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.encode.model_directory import ModelSpec, check_parameters, load_model, save_model
+from xling_jax.files.untrusted import named
 from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.torch_file import check_tensors, import_torch, load_torch, to_numpy
 from xling_jax.text import laser_vocab
@@ -127,10 +128,8 @@ def read_laser_checkpoint(path: str | os.PathLike[str], state: Any) -> LaserChec
     sizes = {name: _size(given, name, default, path) for name, default in _PARAMS.items()}
     if sizes["padding_idx"] != laser_vocab.SPECIAL_IDS["<pad>"]:
         raise ValueError(f"{path}: padding_idx must be 1; found {sizes['padding_idx']}")
-    try:
+    with named(f"{path}: model"):
         check_tensors(state["model"])
-    except ValueError as error:
-        raise ValueError(f"{path}: model: {error}") from error
     model = {name.removeprefix("encoder."): value for name, value in state["model"].items()}
     if sizes["num_layers"] > len(model):  # before anything is made for each layer
         raise ValueError(
@@ -219,10 +218,8 @@ def read_vocabulary(path: Path, dictionary: Mapping[str, int], text: LaserText) 
         files[laser_vocab.VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
     else:
         files[SENTENCEPIECE_FILE] = path.read_bytes()
-    try:
+    with named(path):
         return LaserVocab(files, text)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def export_laser(

@@ -20,6 +20,7 @@ import numpy as np
 
 from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model, save_model
 from xling_jax.files.embeddings import write_tensors
+from xling_jax.files.untrusted import named
 from xling_jax.formats.huggingface_files import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -265,10 +266,8 @@ def _vocab(
         truncates=True,
         max_characters=max_characters,
     )
-    try:
+    with named(path):
         return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def export_model2vec(
