@@ -82,15 +82,13 @@ setup(
         ],
         "langid": ["py3langid>=0.3"],  # xling mine --languages
         "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
-        "wandb": ["wandb>=0.19"],  # --config.train.writers
-        "mlflow": ["mlflow-skinny>=3", "alembic", "sqlalchemy>=2"],  # likewise
         "docs": ["l2m4m", "mkdocstrings-python>=2", "zensical>=0.0.70"],  # the documentation site
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.
         "peers": [
-            *["alembic", "datasets>=3", "faiss-cpu", "jax2onnx>=0.17", "mlflow-skinny>=3"],
+            *["datasets>=3", "faiss-cpu", "jax2onnx>=0.17"],
             *["model2vec", "mteb>=2", "onnx>=1.18", "onnxruntime>=1.22", "openai", "pandas"],
-            *["peft", "pyarrow>=17", "selenium", "sqlalchemy>=2", "wandb>=0.19"],
+            *["peft", "pyarrow>=17", "selenium"],
             *["sentence-transformers", "transformers>=5"],
         ],
         "test": [

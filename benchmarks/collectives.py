@@ -50,17 +50,16 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     rows = experiment.data.batch_size or experiment.data.max_tokens // length
     mesh = make_mesh(fsdp=fsdp, devices=devices)
     training = resolve(experiment, num_devices=mesh.size)
-    shapes = training.shapes
     start = time.perf_counter()
     bucket = Bucket(length, rows)
     compiled = dry_run.compile_update(training, mesh, bucket, False)
-    memory = update_memory(mesh, shapes, compiled, False)
+    memory = update_memory(training, mesh, compiled)
     seconds = time.perf_counter() - start
     program = compiled.as_text()
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / f"{name.replace(':', '_')}.{fsdp}.hlo.txt").write_text(program)
-    return program, 4 * count_parameters(shapes.params), memory, rows, seconds
+    return program, 4 * count_parameters(training.shapes.params), memory, rows, seconds
 
 
 # A shape with the order of its axes, innermost first, and the tile of the last two: 8 × 128 for

@@ -42,7 +42,7 @@ def update(experiment, fsdp: int, accumulation_steps: int = 1):
     training = resolve(experiment, num_devices=mesh.size)
     shapes = training.shapes
     compiled = dry_run.compile_update(training, mesh, BATCH, False)
-    memory = update_memory(mesh, shapes, compiled, accumulation_steps > 1)
+    memory = update_memory(training, mesh, compiled)
     exchanges = [
         {"kind": c.kind, "size": c.size, "count": c.count, "looped": c.looped, "shapes": c.shapes}
         for c in read_collectives(compiled.as_text(), mesh.size)

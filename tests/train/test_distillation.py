@@ -88,9 +88,14 @@ def test_a_student_learns_the_teacher_and_goes_on_with_the_same_bits(corpus, tmp
     values = {"schedule.peak_value": 0.05, "train.checkpoint_every_steps": 30}
     experiment = make(steps=60, form="cosine", values=values | {"train.log_every_steps": 60})
     whole = loop.train(experiment, tmp_path / "whole", corpus)
-    stops = iter(range(60))
-    stop = lambda: next(stops) == 29
-    half = loop.train(experiment, tmp_path / "parts", corpus, should_stop=stop)
+    steps = []
+    half = loop.train(
+        experiment,
+        tmp_path / "parts",
+        corpus,
+        on_step=lambda step, *_: steps.append(step),
+        should_stop=lambda: 30 in steps,
+    )
     assert half.step == 30
     rest = loop.train(experiment, tmp_path / "parts", corpus)
     jax.tree.map(np.testing.assert_array_equal, rest.encoder_params, whole.encoder_params)

@@ -24,7 +24,7 @@ def run(tmp_path_factory):
 
     def run(workdir, stop_at=0, total_steps=8, evaluate=True, scores=SCORES, other=None, **more):
         selecting = {"best_metric": METRIC, "best_goal": "max", "export": "best"}
-        intervals = {"evaluate_every_steps": 4, "checkpoint_every_steps": 4, "writers": ()}
+        intervals = {"evaluate_every_steps": 4, "checkpoint_every_steps": 4}
         given = intervals | {"total_steps": total_steps} | (selecting if evaluate else {}) | more
         updates = []
         more_measured = lambda step: {OTHER: other[step]} if other else {}
@@ -35,7 +35,7 @@ def run(tmp_path_factory):
             corpus,
             evaluators=[measure] if evaluate else (),
             on_step=lambda step, *_: updates.append(step),
-            should_stop=lambda: updates[-1] == stop_at,
+            should_stop=lambda: stop_at in updates,
         )
 
     return run

@@ -90,15 +90,17 @@ def test_a_run_exports_the_sum_and_continues_with_the_same_bits(tmp_path):
     corpus = write_corpus(tmp_path / "data")
     values = {"data.accumulation_steps": 1, "data.bucket_lengths": (24,)}
 
-    def run(name, **given):
-        given = {"checkpoint_every_steps": 2, "evaluate_every_steps": 9} | given
+    def run(name, stop_at=0):
+        given = {"checkpoint_every_steps": 2, "evaluate_every_steps": 9}
         given |= {"lora_rank": RANK, "lora_alpha": ALPHA, "total_steps": 4}
         experiment = experiments[name] = smoke_experiment(values, **given)
-        stops = iter([False, True]) if given.get("keep_last") == 3 else iter([False] * 9)
-        return train(experiment, str(tmp_path / name), corpus, should_stop=lambda: next(stops))
+        steps = []
+        note = lambda step, *_: steps.append(step)
+        stop = lambda: stop_at in steps
+        return train(experiment, str(tmp_path / name), corpus, on_step=note, should_stop=stop)
 
     experiments = {}
-    whole, half = run("whole"), run("half", keep_last=3)
+    whole, half = run("whole"), run("half", stop_at=2)
     assert (whole.step, half.step) == (4, 2)
     jax.tree.map(np.testing.assert_array_equal, run("half").encoder_params, whole.encoder_params)
     training = resolve(experiments["whole"], corpus.vocab)

@@ -108,6 +108,6 @@ def test_a_run_that_is_to_stop_does_not_wait_for_a_program(tmp_path, monkeypatch
     released = threading.Event()
     monkeypatch.setattr(Programs, "_compile", lambda self, program: released.wait(60))
     started = time.monotonic()
-    result = train(with_buckets(6, 1), str(tmp_path), corpus, stop_waiting=lambda: True)
+    result = train(with_buckets(6, 1), str(tmp_path), corpus, should_stop=lambda: True)
     released.set()
     assert (result.step, result.finished) == (0, False) and time.monotonic() - started < 50

@@ -107,13 +107,19 @@ def test_checkpoints_kept_for_good():
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"keep_from_steps": 5}, "keep_from_steps needs train.keep_every_steps"),
-        ({"keep_every_steps": 1, "keep_from_steps": 5, "keep_to_steps": 4}, "must be in order|in"),
-        ({"export": "best", "best_metric": "x", "keep_best": 0}, "set train.keep_best=1"),
+        ({"keep_from_steps": 5}, "keep_from_steps=5 needs train.keep_every_steps"),
+        (
+            {"keep_every_steps": 1, "keep_from_steps": 5, "keep_to_steps": 4},
+            "keep_from_steps=5 must not be after",
+        ),
+        (
+            {"export": "best", "best_metric": "x", "keep_best": 0},
+            "needs train.best_metric, .* and train.keep_best",
+        ),
         ({"best_goal": "min"}, "train.best_goal='min' needs train.best_metric"),
-        ({"stop_metric": "dev/x"}, "needs train.stop_patience_steps"),
+        ({"stop_metric": "dev/x"}, "stop_metric='dev/x' needs train.stop_patience_steps"),
         ({"stop_min_steps": 5}, "train.stop_min_steps=5 needs train.stop_metric"),
-        ({"stop_metric": "x", "stop_patience_steps": -1}, "must not be negative"),
+        ({"stop_metric": "x", "stop_patience_steps": -1}, "must be at least 0"),
         ({"stop_metric": "x", "stop_goal": "mix"}, "train.stop_goal='mix' must be one of"),
     ],
 )

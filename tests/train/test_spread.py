@@ -19,7 +19,7 @@ def test_few_devices_share_the_published_micro_batches(caplog):
     data, mesh, lines = spread("ct_laser:devices=8", caplog)
     assert (data.max_tokens, data.accumulation_steps, data.batch_multiple) == (4096, 32, 8)
     assert (mesh["data"], mesh["fsdp"]) == (8, 1)
-    assert lines == ["devices=8: updates are those of the config without devices="]
+    assert not lines
 
 
 def test_a_pod_joins_micro_batches_and_keeps_the_tokens_of_an_update(caplog):
@@ -30,7 +30,7 @@ def test_a_pod_joins_micro_batches_and_keeps_the_tokens_of_an_update(caplog):
     assert (mesh["data"], mesh["fsdp"]) == (64, 4)
     assert "4 x 32,768 tokens a side per update, not 32 x 4,096" in lines[0]
     assert "negatives of distance come from the 1,024 sentences" in lines[-1]
-    assert "not from 128 (of 32 tokens)" in lines[-1]
+    assert lines[-1].endswith("not from 128")
 
 
 def test_more_devices_than_an_update_has_rows_for_make_it_larger(caplog):
@@ -44,9 +44,12 @@ def test_more_devices_than_an_update_has_rows_for_make_it_larger(caplog):
 def test_a_fixed_number_of_pairs_is_rounded_up(caplog, devices, pairs):
     data, _, lines = spread(f"lightweight:devices={devices}", caplog)
     assert (data.batch_size, data.batch_multiple) == (pairs, devices)
-    assert (f"devices={devices}: {pairs} pairs per update" in lines[0]) == (pairs > 128)
+    if pairs == 128:
+        assert not lines
+        return
+    assert f"devices={devices}: {pairs} pairs per update" in lines[0]
     # The objective has a similarity distribution as well, without negatives.
-    assert ("negatives of alignment come from" in lines[-1]) == (pairs > 128)
+    assert "negatives of alignment come from" in lines[-1]
 
 
 def test_fsdp_must_divide_the_devices():

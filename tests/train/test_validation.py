@@ -98,7 +98,7 @@ def test_a_metric_that_is_not_measured_is_refused_before_training(settings, mess
 
 
 def test_a_metric_of_a_pair_without_held_out_text_is_refused_before_training(held_out, tmp_path):
-    given = {"total_steps": 1, "best_metric": "validation/cc-bb/loss", "writers": ()}
+    given = {"total_steps": 1, "best_metric": "validation/cc-bb/loss"}
     experiment = smoke_experiment({"data.validation_pairs": 37}, **given)
     steps = []
     with pytest.raises(ValueError, match="best_metric='validation/cc-bb/loss' must be one of"):

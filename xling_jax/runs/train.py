@@ -166,7 +166,6 @@ def _train(
             goal_of=functools.partial(goal_of, experiment.evaluation),
             begin_with=functools.partial(beginning, vocab, prepared.directory),
             should_stop=lambda: bool(signal_received()),
-            stop_waiting=lambda: bool(signal_received()),
             on_step=on_step,
             checkpoint_directory=run.checkpoints,
             publish=run.publish,

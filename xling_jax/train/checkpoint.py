@@ -9,7 +9,6 @@ The record is sealed with its own hash (`train.integrity`). Damage to files that
 either makes them unreadable or has no effect on what is read.
 """
 
-import dataclasses
 import functools
 import itertools
 import json
@@ -24,12 +23,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
-from orbax.checkpoint.checkpoint_managers import (
-    AnyPreservationPolicy,
-    CustomSteps,
-    LatestN,
-    PreservationPolicy,
-)
+from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from xling_jax.files.whole import write_whole
 from xling_jax.train.identity import difference
@@ -53,16 +47,18 @@ _meetings = itertools.count()
 class Checkpoints:
     """Saves and restores `TrainState`s.
 
+    Kept are the newest `keep_last`, the best `keep_best` by a dev metric, and for good those of
+    `keep_steps`, also by runs that continue this one with other steps.
+
     Args:
         directory: created if needed; may be `gs://BUCKET/PATH`, where a checkpoint counts once it
             has orbax' `commit_success.txt`, since object stores have no rename.
         identity: of the run, see `train.identity`; JSON-like.
-        keep_last: number of newest checkpoints to keep.
-        keep_best: number of best checkpoints to keep.
-        best_metric: name of the dev metric that ranks them; "" for none.
+        keep_last: as above.
+        keep_best: as above.
+        best_metric: name of the dev metric; "" for none.
         best_goal: of that metric, `max` or `min`.
-        keep_steps: steps whose checkpoints are kept for good, also by runs that continue this one
-            with other steps.
+        keep_steps: as above.
 
     Raises:
         ValueError: if the record or metadata of every checkpoint is damaged.
@@ -81,22 +77,15 @@ class Checkpoints:
     ):
         self._directory = _absolute(directory)
         self._identity = json.loads(json.dumps(identity))
-        self._delete_files()
-        self._set_aside_without_record()
+        self._keep_last, self._keep_best, self._keep_steps = keep_last, keep_best, {*keep_steps}
         self._best_metric, self._best_goal = best_metric, best_goal
-        self._keep_steps = {*keep_steps}
         self._dev: dict[int, Mapping[str, float]] = {}
-        self._read_evaluations()
+        self._delete_files()
+        self._read_records()
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=AnyPreservationPolicy(
-                    [
-                        LatestN(keep_last),
-                        CustomSteps(self._keep_steps),
-                        _Best(self._ranked, keep_best),
-                    ]
-                ),
+                preservation_policy=_Kept(self._kept),
                 cleanup_tmp_directories=True,
                 # Renamed first: a run killed while it deletes files leaves no damaged checkpoint.
                 todelete_subdir=None if self._is_remote else _DELETED,
@@ -123,14 +112,8 @@ class Checkpoints:
     ) -> None:
         """Starts saving; returns before the files are written.
 
-        Args:
-            state: of the run.
-            step: updates done.
-            metrics: dev metrics of this step; empty if it was not evaluated.
-            progress: JSON-like, returned by `restore`.
-
-        Raises:
-            OSError: if writing this or the previous checkpoint failed, e.g. on a full disk.
+        `metrics` are those of this step, empty if it was not evaluated; `progress`, JSON-like, is
+        what `restore` returns. OSError if writing this or the previous checkpoint failed.
         """
         if self._manager.latest_step() == step:
             return
@@ -156,13 +139,8 @@ class Checkpoints:
     ) -> None:
         """Adds to the newest checkpoint an evaluation that was made after it was saved.
 
-        Args:
-            step: of the checkpoint, as `restore` returned it.
-            metrics: dev metrics of this step.
-            progress: what changes of that saved with it.
-
-        Raises:
-            OSError: if a file cannot be written; the checkpoint is then as good as before.
+        `progress` is what changes of that saved with it. OSError if the file cannot be written; the
+        checkpoint is then as good as before.
         """
         self._dev[step] = _floats(metrics)
         if jax.process_index() == 0:
@@ -180,11 +158,8 @@ class Checkpoints:
     def restore(self, shapes: TrainState) -> tuple[TrainState, int, Mapping[str, Any]]:
         """Restores the newest intact checkpoint onto the shardings of `shapes`.
 
-        Returns:
-            The state, the updates done and the `progress` saved with them.
-
-        Raises:
-            ValueError: if it belongs to another config, vocabulary or corpus, or none is intact.
+        Returns the state, the updates done and the `progress` saved with them. ValueError if it
+        belongs to another config, vocabulary or corpus, or none is intact.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
@@ -199,10 +174,7 @@ class Checkpoints:
         """State and record of a checkpoint; None, with a warning, if it is damaged.
 
         Orbax' handlers are called without its manager, which would wait for processes that cannot
-        read their part.
-
-        Raises:
-            ValueError: if it belongs to another run.
+        read their part. ValueError if it belongs to another run.
         """
         state, record, problem, other = None, {}, "", None
         try:
@@ -239,48 +211,33 @@ class Checkpoints:
         if jax.process_index() == 0 and not self._is_remote:
             (self._directory / _DELETED).rmtree(missing_ok=True)
 
-    def _set_aside_without_record(self) -> None:
-        """Sets aside checkpoints whose small files cannot be read."""
-        damaged = []
-        paths = self._complete()
-        for path in paths if jax.process_index() == 0 else ():
+    def _read_records(self) -> None:
+        """Reads the records of all checkpoints; those with damaged small files are set aside."""
+        paths, damaged = self._complete(), []
+        for path in paths:
             try:
-                _read_record(path)
+                record = _read_record(path)
                 _read_json(path / "_CHECKPOINT_METADATA")
             except Exception as error:
                 self._warn(int(path.name), _reason(error), "setting it aside")
-                damaged.append(path)
-        if damaged and len(damaged) == len(paths):
-            raise self._none_intact([int(path.name) for path in paths])
-        for path in damaged:
-            _rename_broken(path)
-        _meet("damaged checkpoints are set aside")
-
-    def _read_evaluations(self) -> None:
-        """Reads the dev metrics of all checkpoints, and which of these are to be kept for good."""
-        for path in self._complete():
-            step = int(path.name)
-            try:
-                record = _read_record(path)
-            except Exception as error:  # of another process, which was to set it aside
-                self._warn(step, _reason(error), "ignoring it")
+                damaged.append(int(path.name))
                 continue
-            progress = record.get("progress", {})
-            # Version 0.3 has only the metric that ranked in `metrics`.
-            dev = progress.get("dev", {}) if progress.get("evaluated") else {}
-            self._dev[step] = _floats(dev | record.get("metrics", {}))
+            self._dev[int(path.name)] = _floats(record.get("metrics", {}))
             if record.get("kept"):
-                self._keep_steps.add(step)
-        name = self._best_metric
-        unranked = [step for step, dev in self._dev.items() if name and dev and name not in dev]
-        if unranked:
-            self._keep_steps.update(unranked)
-            line = "%s: not measured at the checkpoints %s; they are kept, but never the best"
-            _logger.warning(line, name, ", ".join(map(str, sorted(unranked))))
+                self._keep_steps.add(int(path.name))
+        if damaged and len(damaged) == len(paths):
+            raise self._none_intact(damaged)
+        self._rename_broken(damaged)
 
     def _complete(self) -> list[epath.Path]:
         """The complete checkpoints, in order."""
         return sorted(path for path in self._directory.glob("[0-9]*") if _is_complete(path))
+
+    def _kept(self, steps: Sequence[int]) -> set[int]:
+        """Those of the steps whose checkpoints are kept."""
+        steps = sorted(steps)
+        best = self._ranked(steps)[-self._keep_best :] if self._keep_best else []
+        return {*steps[-self._keep_last :], *self._keep_steps, *best}
 
     def _ranked(self, steps: Collection[int]) -> list[int]:
         """Those with the dev metric that ranks them, the best last, of equals the newest."""
@@ -290,13 +247,16 @@ class Checkpoints:
 
     def _set_aside(self, steps: list[int]) -> None:
         """Renames damaged checkpoints; called once an older one was restored."""
-        if not steps:
-            return
-        if jax.process_index() == 0:
-            for step in steps:
-                _rename_broken(self._path(step))
+        if steps:
+            self._rename_broken(steps)
+            self._manager.reload()
+
+    def _rename_broken(self, steps: list[int]) -> None:
+        for step in steps if jax.process_index() == 0 else ():
+            target = self._directory / f"broken-{step:08d}"
+            target.rmtree(missing_ok=True)
+            self._path(step).rename(target)
         _meet("damaged checkpoints are set aside")
-        self._manager.reload()
 
     def _warn(self, step: int, problem: str, then: str) -> None:
         _logger.warning(
@@ -324,8 +284,7 @@ class Checkpoints:
     def restore_best(self, shapes: TrainState, latest: int) -> tuple[int, Any] | None:
         """Step and parameters of the best intact checkpoint; None if that is `latest`.
 
-        Raises:
-            ValueError: if the metric was measured at none.
+        ValueError if the metric was measured at none.
         """
         while (step := self.best_step()) != latest:
             if step is None:
@@ -407,14 +366,8 @@ def recorded_dtype(directory: str | os.PathLike, step: int) -> str | None:
 def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, vocab: str) -> Any:
     """Parameters of one checkpoint; a run may be writing others.
 
-    Args:
-        directory: of the checkpoints.
-        step: one of `kept_steps`.
-        shapes: of the state, with shardings.
-        vocab: fingerprint of the vocabulary that it is to be used with.
-
-    Raises:
-        ValueError: if it cannot be read, or is of another model or vocabulary.
+    `shapes` are of the state, with shardings; `vocab` is the fingerprint of the vocabulary that
+    they are to be used with. ValueError if it cannot be read, or is of another model or vocabulary.
     """
     path = _absolute(directory) / f"{step:08d}"
     try:
@@ -463,12 +416,7 @@ def _meet_unless_failed(*, key: str, timeout_ms: int) -> None:
 
 
 def _read_record(path: epath.Path) -> dict[str, Any]:
-    """The record of a checkpoint.
-
-    Raises:
-        ValueError: if it is damaged.
-        OSError: if it is missing or cannot be read.
-    """
+    """The record of a checkpoint; ValueError if it is damaged, OSError if it cannot be read."""
     try:
         return unseal((path / _RECORD).read_text())
     except ValueError as error:
@@ -499,12 +447,6 @@ def _is_complete(path: epath.Path) -> bool:
     return "://" not in str(path) or (path / "commit_success.txt").exists()
 
 
-def _rename_broken(path: epath.Path) -> None:
-    target = path.with_name(f"broken-{path.name}")
-    target.rmtree(missing_ok=True)
-    path.rename(target)
-
-
 def _reason(error: Exception) -> str:
     """The reason of an error, without what tensorstore says about how a file was opened."""
     text = " ".join(str(error).partition(" [tensorstore_spec")[0].split())
@@ -523,17 +465,16 @@ def _floats(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-@dataclasses.dataclass
-class _Best(PreservationPolicy):
-    """Preserves the last n of the steps that a function ranks.
+class _Kept(PreservationPolicy):
+    """Preserves the steps that a function chooses.
 
     orbax' `BestN` knows only the metrics that orbax writes itself, which are not hashed.
     """
 
-    ranked: Callable[[Collection[int]], list[int]]
-    n: int
+    def __init__(self, choose: Callable[[Sequence[int]], Collection[int]]):
+        self._choose = choose
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
-        best = self.ranked(steps)[-self.n :] if self.n else []
-        return [step in best for step in steps]
+        kept = self._choose(steps)
+        return [step in kept for step in steps]

@@ -46,28 +46,20 @@ def share_bytes(mesh: Mesh, shapes: Any) -> int:
     )
 
 
-def whole_bytes(mesh: Mesh, shapes: Any) -> int:
-    """Bytes of the arrays that are copied to every device; arguments as `share_bytes`."""
-    shardings = jax.tree.leaves(state_sharding(mesh, shapes))
-    leaves = zip(jax.tree.leaves(shapes), shardings, strict=True)
-    return sum(leaf.dtype.itemsize * leaf.size for leaf, s in leaves if s.is_fully_replicated)
-
-
 def state_memory(mesh: Mesh, shapes: TrainState) -> Memory:
     """Memory of state and gradients; needs no devices with an abstract mesh."""
     parameters = share_bytes(mesh, shapes.params)
     return Memory(parameters, share_bytes(mesh, shapes.opt_state), parameters)
 
 
-def update_memory(mesh: Mesh, shapes: TrainState, compiled: Any, accumulates: bool) -> Memory:
-    """Memory of state, gradients and the temporaries of an update that `compile_update` compiled.
-
-    If it accumulates over micro-batches, gradients are arguments, not temporaries.
-    """
-    memory = state_memory(mesh, shapes)
+def update_memory(training: Training, mesh: Mesh, compiled: Any) -> Memory:
+    """Memory of an update that `compile_update` compiled."""
+    memory = state_memory(mesh, training.shapes)
     analysis = compiled.memory_analysis()
     planned = analysis.temp_size_in_bytes + analysis.output_size_in_bytes
     planned -= analysis.alias_size_in_bytes
+    # If it accumulates over micro-batches, gradients are arguments, not temporaries.
+    accumulates = training.experiment.data.accumulation_steps > 1
     return memory._replace(temporaries=max(0, planned - (0 if accumulates else memory.gradients)))
 
 
@@ -123,7 +115,7 @@ def describe(experiment: Experiment) -> str:
     lines += _flops(training, buckets, both)
     lines.append(_programs(data))
     compiled = compile_update(training, mesh, buckets[-1], both)
-    memory = update_memory(mesh, shapes, compiled, data.accumulation_steps > 1)
+    memory = update_memory(training, mesh, compiled)
     lines += _memory(experiment, mesh, shapes, memory, buckets[-1])
     return "\n".join(lines)
 
@@ -134,7 +126,7 @@ def planned_memory(experiment: Experiment) -> Memory:
     training, data = resolve(experiment, num_devices=mesh.size), experiment.data
     bucket = data.buckets(_shown_lengths(data))[-1]
     compiled = compile_update(training, mesh, bucket, any(d.both for d in data.directions()))
-    return update_memory(mesh, training.shapes, compiled, data.accumulation_steps > 1)
+    return update_memory(training, mesh, compiled)
 
 
 def _pretend_devices(experiment: Experiment) -> bool:
@@ -225,10 +217,4 @@ def _memory(
         }
         falling = ", ".join(f"{size:.3f} at fsdp={fsdp}" for fsdp, size in state.items())
         lines.append(f"  without temporaries: {falling}")
-    whole = whole_bytes(mesh, shapes)
-    if mesh.shape["fsdp"] > 1 and whole > memory.parameters / 10:
-        lines.append(
-            f"  {whole / _GIB:.3f} GiB of parameters and optimizer state are copied to every "
-            f"device: no axis is a multiple of mesh.fsdp={mesh.shape['fsdp']}; use a power of two"
-        )
     return lines

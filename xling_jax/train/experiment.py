@@ -78,6 +78,7 @@ _REMOVED: dict[str, dict[str, Any]] = {
         "negatives_pool": None,
         "negatives_margin": None,
     },
+    "train": {"writers": None},
 }
 
 

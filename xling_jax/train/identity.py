@@ -7,14 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from xling_jax import options
-from xling_jax.models.dual import TokenDistributionHead
-from xling_jax.models.registry import DECODERS, ENCODERS, SUPPLIED
-from xling_jax.train.batches import DataOptions
-from xling_jax.train.experiment import without_removed
-from xling_jax.train.objective import ObjectiveOptions
-from xling_jax.train.optimizer import make_optimizer
-from xling_jax.train.terms import TERMS
+from xling_jax.train.experiment import complete, with_tuples, without_removed
 from xling_jax.version import __version__
 
 if TYPE_CHECKING:
@@ -25,8 +18,8 @@ _IGNORED = {"remat", "max_logits", "reader", "corpora", "exclude"}
 _IGNORED |= {"longest_bucket"}  # acts by the bucket lengths that are chosen
 _IGNORED |= {"teacher", "teacher_texts"}  # its vectors are part of the data
 _IGNORED |= {"hold_out_evaluation", "validation_pairs", "validation_corpora", "max_broken_share"}
-_PLAIN = ("languages", "seed", "compute_dtype", "dropout_generator")
-_OPTIMIZER = {n: options.defaults(make_optimizer)[n] for n in ("clip_global_norm", "l2_penalty")}
+_COMPARED = ("languages", "seed", "compute_dtype", "dropout_generator", "objective", "encoder")
+_COMPARED += ("decoder", "head", "data", "optimizer", "schedule")
 
 
 def identity(training: "Training", dtype: str, vocab: str, data: str) -> dict[str, Any]:
@@ -47,7 +40,7 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
     as `config.encoder.width is 512 in the checkpoint, 256 now`.
     """
     try:
-        before = _affecting(saved["config"])
+        before = _affecting(with_tuples(saved["config"]))
     except (KeyError, TypeError, ValueError) as error:
         version = saved.get("version", "an earlier version")
         return f"xling_jax {version} wrote it; this is {__version__}: {error}"
@@ -71,49 +64,31 @@ def config_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> s
 
     Ignores the schedule, which may depend on the size of the data.
     """
-    blank = {"vocab_fingerprint": "", "data_fingerprint": ""}
-    saved, current = {**saved, "schedule": {}}, {**current, "schedule": {}}
+    blank = {"vocab_fingerprint": "", "data_fingerprint": "", "version": saved.get("version")}
+    saved = {k: v for k, v in saved.items() if k != "version"} | {"schedule": {"name": ""}}
+    current = {**current, "schedule": saved["schedule"]}
     if "auto" in (saved["compute_dtype"], current["compute_dtype"]):
         # Checkpoints know what it was.
         saved["compute_dtype"] = current["compute_dtype"] = "auto"
-    named = {"version": saved.get("version"), "config": saved}
-    return difference(named | blank, {"config": _affecting(current)} | blank)
+    return difference({"config": saved, **blank}, {"config": _affecting(current), **blank})
 
 
 def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that affect the results of a run; those that a record lacks are by default."""
+    config = complete(without_removed(config))
+    affecting = {name: _without_ignored(config[name]) for name in _COMPARED if name in config}
+    train = config["train"]
+    compared = ["new_rows_only", "extend_to"]
+    compared += ["lora_rank", "lora_alpha", "lora_targets"] if train["lora_rank"] else []
+    affecting["train"] = {name: train[name] for name in compared}
+    affecting["train"]["frozen"] = sorted(train["frozen"])
+    return affecting
 
-    def section(target: Any, given: Mapping[str, Any], where: str, **more: Any) -> dict[str, Any]:
-        known = options.defaults(target, SUPPLIED)
-        own = {k: v for k, v in given.items() if k not in more}
-        if unknown := own.keys() - known:
-            raise ValueError(f"unknown option {where}.{min(unknown)}")
-        return {k: v for k, v in {**known, **own}.items() if k not in _IGNORED} | more
 
-    config, shared = without_removed(config), options.defaults(ObjectiveOptions)
-    objective = {name: config["objective"].get(name, shared[name]) for name in shared}
-    for name, given in config["objective"].items():
-        if name not in shared:
-            objective[name] = section(TERMS[name], given, f"objective.{name}")
-    affecting = {name: config[name] for name in _PLAIN} | {"objective": objective}
-    for name, table in (("encoder", ENCODERS), ("decoder", DECODERS)):
-        if name in config:
-            family = config[name]["family"]
-            affecting[name] = section(table[family], config[name], name, family=family)
-    if "head" in config:
-        affecting["head"] = section(TokenDistributionHead, config["head"], "head")
-    given = config.get("train", {})
-    train = {"frozen": sorted(given.get("frozen", ()))}
-    train["extend_to"] = tuple(given.get("extend_to", ()))
-    if given.get("lora_rank"):
-        train |= {name: given[name] for name in ("lora_rank", "lora_alpha", "lora_targets")}
-    train["new_rows_only"] = given.get("new_rows_only", True)
-    return affecting | {
-        "data": section(DataOptions, config["data"], "data"),
-        "optimizer": _OPTIMIZER | dict(config["optimizer"]),
-        "schedule": dict(config["schedule"]),
-        "train": train,
-    }
+def _without_ignored(part: Any) -> Any:
+    if not isinstance(part, Mapping):
+        return part
+    return {k: _without_ignored(value) for k, value in part.items() if k not in _IGNORED}
 
 
 def first_difference(

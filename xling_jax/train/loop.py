@@ -27,7 +27,7 @@ from xling_jax.train.checkpoint import Checkpoints, first_of_all_processes
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
-from xling_jax.train.metrics import Interval, MetricsWriter, read_metrics
+from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.profile import Profile
 from xling_jax.train.programs import CompilationStopped, Programs, needed_programs
 from xling_jax.train.selection import EarlyStopping, find_goal
@@ -93,7 +93,6 @@ def train(
     goal_of: GoalOf = lambda metric: None,
     begin_with: Callable[[Any], Any] = lambda params: params,
     should_stop: Callable[[], bool] = lambda: False,
-    stop_waiting: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, int, float], None] = lambda step, total, compiling_s: None,
     checkpoint_directory: str = "",
     publish: Callable[[], None] = lambda: None,
@@ -109,8 +108,8 @@ def train(
             the same time, with parameters on all their devices.
         goal_of: whether a metric of theirs is better if it is higher (`max`) or lower (`min`).
         begin_with: maps the random parameters of a new run to its initial ones.
-        should_stop: called after every update; True saves and returns.
-        stop_waiting: called while the run waits for a program to compile, likewise; in one process.
+        should_stop: called after every update and while the run waits for a program to compile;
+            True saves and returns. In one process; several stop as `jax.distributed` is told.
         on_step: called with (updates done, total updates, seconds that the last one compiled).
         checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
         publish: called when `workdir` has new evaluations, or all metrics of a checkpoint about to
@@ -155,10 +154,10 @@ def train(
     steps, latest = training.steps(mesh), checkpoints.latest_step()
     accumulation = experiment.data.accumulation_steps
     needed = needed_programs(batches, accumulation, latest or 0, options.last_step)
-    # Several processes must agree on the step at which they stop.
-    stop = stop_waiting if jax.process_count() == 1 else lambda: False
+    if jax.process_count() > 1:  # they must agree on the step at which they stop
+        should_stop = lambda: False
     # They compile while the rest is made ready.
-    with checkpoints, Programs(steps, objective, targets, needed, stop) as programs:
+    with checkpoints, Programs(steps, objective, targets, needed, should_stop) as programs:
         if latest is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
             state, start, progress = jax.jit(training.init, out_shardings=shardings)(), 0, {}
@@ -197,12 +196,9 @@ def train(
                 resume_step=start,
                 enabled=jax.process_index() == 0,
                 evaluation_due=due,
-                writers=options.writers,
-                config=experiment.config,
                 expected=progress.get("records", 0),
                 evaluations=checkpoints.evaluations(),
             ),
-            _Hooks(evaluators, validation, should_stop, on_step, publish, callbacks),
             EarlyStopping(
                 options.stop_metric,
                 goals["stop"],
@@ -212,6 +208,12 @@ def train(
                 progress.get("early_stopping"),
             ),
             Profile(options.profile_steps, workdir),
+            validation,
+            evaluators,
+            should_stop,
+            on_step,
+            publish,
+            callbacks,
             dev=dict(progress.get("dev", {})),
             evaluation_due=due,
         )
@@ -236,7 +238,7 @@ def train(
         choose = finished and options.export == "best"
         if choose and (best := checkpoints.restore_best(targets, step)):
             exported, params = best
-            dev = _read_evaluation(workdir, exported)
+            dev = checkpoints.evaluations()[exported]
     compilations = sum(function._cache_size() for function in steps)
     encoder = _to_host(training.encoder(params))
     return Result(step, total, encoder, exported, dev, compilations, finished, reason)
@@ -334,26 +336,12 @@ def _open(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Hooks:
-    """The functions that a run calls; see `train`."""
-
-    evaluators: Sequence[Evaluator]
-    validation: Validation | None
-    should_stop: Callable[[], bool]
-    on_step: Callable[[int, int, float], None]
-    publish: Callable[[], None]
-    callbacks: Sequence[Callback]
-
-    @property
-    def evaluate(self) -> bool:
-        """True if anything is measured."""
-        return bool(self.evaluators or self.validation)
-
-
 @dataclasses.dataclass
 class _Run:
-    """The loop and what it uses; `evaluation_due` says that the latest step is to be evaluated."""
+    """The loop and what it uses, of the latter the functions of `train`.
+
+    `evaluation_due` says that the latest step is to be evaluated.
+    """
 
     mesh: jax.sharding.Mesh
     training: Training
@@ -361,9 +349,14 @@ class _Run:
     programs: Programs
     checkpoints: Checkpoints
     writer: MetricsWriter
-    hooks: _Hooks
     stopping: EarlyStopping
     profile: Profile
+    validation: Validation | None
+    evaluators: Sequence[Evaluator]
+    should_stop: Callable[[], bool]
+    on_step: Callable[[int, int, float], None]
+    publish: Callable[[], None]
+    callbacks: Sequence[Callback]
     dev: dict[str, float]
     evaluation_due: bool
 
@@ -371,7 +364,7 @@ class _Run:
         self, state: TrainState, start: int, interval_progress: Any, begun_s: float
     ) -> tuple[TrainState, int]:
         """Runs updates start + 1 .. total; returns the state and the number of updates done."""
-        options, data, hooks = self.training.options, self.training.experiment.data, self.hooks
+        options, data = self.training.options, self.training.experiment.data
         total, accumulation, kept = options.last_step, data.accumulation_steps, options.kept_steps
         dtype = compute_dtype(self.training.experiment.compute_dtype).name
         device = jax.local_devices()[0]
@@ -386,10 +379,7 @@ class _Run:
             with interval.pause():
                 self._evaluate(state, start)
             self.evaluation_due = False
-            evaluation = {"dev": self.dev, "evaluated": True, "evaluation_due": False}
-            evaluation["early_stopping"] = self.stopping.progress_to_save()
-            evaluation["records"] = self.writer.num_records
-            self.checkpoints.add_evaluation(start, self.dev, evaluation)
+            self.checkpoints.add_evaluation(start, self.dev, self._progress(evaluated=True))
         if self.stopping.reason:
             _logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
             return state, start
@@ -417,14 +407,14 @@ class _Run:
                 flops=sum(map(flops_of, micro_batches)),
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
-            hooks.on_step(step, total, self.programs.seconds - compiled_s)
-            for callback in hooks.callbacks:
+            self.on_step(step, total, self.programs.seconds - compiled_s)
+            for callback in self.callbacks:
                 callback.on_step(step, total)
             # All processes must agree on the step.
             stopping = (
                 self.checkpoints.reached_preemption(step)
                 if jax.process_count() > 1
-                else hooks.should_stop()
+                else self.should_stop()
             )
             if step == total or step % options.log_every_steps == 0:
                 interval.drain()
@@ -432,7 +422,7 @@ class _Run:
                 interval.restart()
             due = step == total or step % options.evaluate_every_steps == 0
             # There may be only seconds to save, so a stop leaves it to the next start.
-            evaluated = due and not (stopping and hooks.evaluate)
+            evaluated = due and not (stopping and self._evaluates)
             self.evaluation_due = due and not evaluated
             saving = step % options.checkpoint_every_steps == 0 or step in kept
             # The best may be any that was measured.
@@ -463,19 +453,22 @@ class _Run:
             raise FloatingPointError(
                 f"step {step}: parameters not finite on pair {self._pairs(step)}"
             )
-        progress = {
-            "interval": interval,
+        progress = self._progress(evaluated) | {"interval": interval}
+        self.publish()
+        _logger.info("step %d: saving a checkpoint", step)
+        self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
+        for callback in self.callbacks:
+            callback.on_checkpoint(step)
+
+    def _progress(self, evaluated: bool) -> dict[str, Any]:
+        """What a checkpoint says about the evaluations of the run."""
+        return {
             "dev": self.dev,
             "evaluated": evaluated,
             "evaluation_due": self.evaluation_due,
             "early_stopping": self.stopping.progress_to_save(),
             "records": self.writer.num_records,
         }
-        self.hooks.publish()
-        _logger.info("step %d: saving a checkpoint", step)
-        self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
-        for callback in self.hooks.callbacks:
-            callback.on_checkpoint(step)
 
     def _update(
         self, state: TrainState, micro_batches: list[Any], first_index: int
@@ -492,7 +485,7 @@ class _Run:
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
-        for callback in self.hooks.callbacks:
+        for callback in self.callbacks:
             callback.on_log(step, values)
         terms = [term.logged for term in self.training.experiment.terms.values()]
         shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
@@ -502,19 +495,23 @@ class _Run:
         line = " ".join(f"{name}={values[f'train/{name}']:.4g}" for name in shown)
         _logger.info("step %d %s", step, line)
 
+    @property
+    def _evaluates(self) -> bool:
+        """True if anything is measured."""
+        return bool(self.evaluators or self.validation)
+
     def _evaluate(self, state: TrainState, step: int) -> None:
         """Evaluates on all devices; all processes take the metrics of the first."""
         options = self.training.options
         named = {name: getattr(options, name) for name in ("best_metric", "stop_metric")}
-        hooks, params = self.hooks, state.params
-        encoder = self.training.encoder(params)
-        if not hooks.evaluate and not any(named.values()):
+        encoder = self.training.encoder(state.params)
+        if not self._evaluates and not any(named.values()):
             self.dev = {}
             return
-        if hooks.evaluate:
+        if self._evaluates:
             _logger.info("step %d: evaluating", step)
-        self.dev = hooks.validation(params) if hooks.validation else {}
-        for evaluator in hooks.evaluators:
+        self.dev = self.validation(state.params) if self.validation else {}
+        for evaluator in self.evaluators:
             self.dev |= evaluator(encoder, step)
         self.dev = _from_first_process(self.dev)
         for name, metric in named.items():
@@ -523,9 +520,9 @@ class _Run:
                 raise ValueError(f"train.{name}={metric!r} is not measured; {measured}")
         self.stopping.update(step, self.dev)
         self.writer.write(step, self.dev)
-        for callback in hooks.callbacks:
+        for callback in self.callbacks:
             callback.on_evaluation(step, dict(self.dev), encoder)
-        hooks.publish()
+        self.publish()
         _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))
 
 
@@ -539,14 +536,6 @@ def _to_host(params: Any) -> Any:
     if jax.process_count() > 1:
         return multihost_utils.process_allgather(params, tiled=True)
     return jax.device_get(params)
-
-
-def _read_evaluation(workdir: str, step: int) -> dict[str, float]:
-    """The dev metrics of an earlier step, which the first process has written."""
-    records = read_metrics(workdir) if jax.process_index() == 0 else ()
-    found = [r for r in records if r["step"] == step and "train/loss" not in r]
-    dev = found[-1] if found else {}
-    return _from_first_process({name: value for name, value in dev.items() if name != "step"})
 
 
 def _from_first_process(values: Mapping[str, float]) -> dict[str, float]:

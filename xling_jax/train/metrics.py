@@ -1,4 +1,4 @@
-"""Metrics of a run: sums from the device, divided once on the host; JSON lines and writers."""
+"""Metrics of a run: sums from the device, divided once on the host; JSON lines, TensorBoard."""
 
 import contextlib
 import json
@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy as np
 from xling_jax.files.untrusted import parse_json
 from xling_jax.files.whole import naming_errors, write_whole
 from xling_jax.train.loss_scale import MINIMUM_SCALE
-from xling_jax.train.writers import WRITERS
 
 _logger = logging.getLogger(__name__)
 
@@ -145,7 +144,7 @@ class Interval:
 
 
 class MetricsWriter:
-    """Appends to `W/metrics.jsonl` and to what the config names, see `train.writers`.
+    """Appends to `W/metrics.jsonl` and `W/tensorboard`; OSError names the file.
 
     A run resumed at step n drops the records of later steps, so that the file reads as if the run
     had never stopped.
@@ -155,18 +154,12 @@ class MetricsWriter:
         resume_step: last step whose records stay.
         enabled: False on all processes but the first.
         evaluation_due: step `resume_step` will be evaluated again; drop its earlier evaluation.
-        writers: keys of `WRITERS`.
-        config: of the run, for services that show it.
         expected: number of records that there were when the checkpoint to resume was saved. If
             lines are missing, a warning says so.
         evaluations: step -> dev metrics that checkpoints hold, to restore missing ones from.
 
     Attributes:
         num_records: number of records in the file.
-
-    Raises:
-        OSError: naming the file, here and in `write`.
-        ValueError, ImportError: if a writer cannot be used; names the way out.
     """
 
     def __init__(
@@ -175,12 +168,10 @@ class MetricsWriter:
         resume_step: int,
         enabled: bool = True,
         evaluation_due: bool = False,
-        writers: Sequence[str] = ("tensorboard",),
-        config: Mapping[str, Any] | None = None,
         expected: int = 0,
         evaluations: Mapping[int, Mapping[str, float]] | None = None,
     ):
-        self._file, self._writers, self.num_records = None, [], 0
+        self._file, self.num_records = None, 0
         if not enabled:
             return
 
@@ -205,12 +196,7 @@ class MetricsWriter:
         with naming_errors(self._path):
             write_whole(self._path, "".join(json.dumps(record) + "\n" for record in kept))
             self._file = self._path.open("a", encoding="utf-8")
-        try:
-            for name in writers:
-                self._writers.append(WRITERS[name](workdir, resume_step, config or {}))
-        except BaseException:
-            self.close()
-            raise
+        self._board = _TensorBoard(workdir, resume_step)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the scalars of a step and flushes, so that a kill loses nothing."""
@@ -220,16 +206,50 @@ class MetricsWriter:
             self._file.write(json.dumps(_record(step, values)) + "\n")
             self._file.flush()
         self.num_records += 1
-        for writer in self._writers:
-            writer.write(step, values)
+        self._board.write(step, values)
 
     def close(self) -> None:
-        """Closes the file and the writers."""
-        if self._file is not None:
+        """Closes the files."""
+        if self._file is None:
+            return
+        for file in (self._file, self._board):
             with contextlib.suppress(OSError):  # of a failed write, already raised
-                self._file.close()
-        for writer in self._writers:
-            writer.close()
+                file.close()
+
+
+class _TensorBoard:
+    """Event files in `W/tensorboard`.
+
+    Events are written by the caller's thread: that of tensorboardX's `SummaryWriter` crashes on a
+    full disk, after the run ended.
+    """
+
+    def __init__(self, workdir: str | os.PathLike, resume_step: int):
+        # Imported here: takes seconds, in which the first program compiles.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
+
+        self._make_event, self._make_scalar = Event, scalar
+        self._path = Path(workdir) / "tensorboard"
+        with naming_errors(self._path):
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._events = EventsWriter(str(self._path / "events"))
+            if resume_step:  # TensorBoard forgets what earlier files hold from here on
+                start = SessionLog(status=SessionLog.SessionStatus.Value("START"))
+                self._event(resume_step + 1, session_log=start)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        with naming_errors(self._path):
+            for name, value in values.items():
+                self._event(step, summary=self._make_scalar(name, float(value)))
+            self._events.flush()
+
+    def _event(self, step: int, **content: Any) -> None:
+        self._events.write_event(self._make_event(wall_time=time.time(), step=step, **content))
+
+    def close(self) -> None:
+        self._events.close()
 
 
 def _record(step: int, values: Mapping[str, float]) -> dict[str, float]:

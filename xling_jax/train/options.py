@@ -16,12 +16,21 @@ from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.train.optimizer import find_schedule
 from xling_jax.train.selection import GOALS
-from xling_jax.train.writers import check_writers
 
 COOCCURRENCE = "cooccurrence"  # of `word_vectors`
 UNITS = ("steps", "epochs", "examples", "percent")
 # Parameters of schedules that by default last as long as the run.
 _WHOLE_RUN = ("decay_steps", "transition_steps")
+# Options of a run -> the smallest value.
+_LEAST = dict.fromkeys(("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps"), 1)
+_LEAST |= {"keep_last": 1, "keep_best": 0, "lora_rank": 0, "lora_alpha": 0}
+_LEAST |= dict.fromkeys(("keep_every_steps", "keep_from_steps", "keep_to_steps"), 0)
+_LEAST |= dict.fromkeys(("stop_patience_steps", "stop_min_improvement", "stop_min_steps"), 0)
+# Options of a run -> another, without which they have no effect.
+_NEEDED = dict.fromkeys(("keep_from_steps", "keep_to_steps"), "keep_every_steps")
+_NEEDED |= {"best_goal": "best_metric", "stop_goal": "stop_metric"}
+_NEEDED |= dict.fromkeys(("stop_patience_steps", "stop_min_improvement"), "stop_metric")
+_NEEDED |= {"stop_min_steps": "stop_metric", "stop_metric": "stop_patience_steps"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +44,6 @@ class TrainOptions:
         extend_to: the step to which a finished run goes on, or of each of its extensions, for which
             the schedule begins anew. `total_steps` stays as it was.
         log_every_steps: updates between lines of metrics.
-        writers: where metrics go besides `metrics.jsonl`: `tensorboard`, `wandb`, `mlflow`; see
-            `train.writers`.
         evaluate_every_steps: updates between evaluations; the last step is always evaluated.
         checkpoint_every_steps: updates between checkpoints; the last step is always saved, and with
             `best_metric` every step that is evaluated.
@@ -72,15 +79,11 @@ class TrainOptions:
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
             (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
 
-    Raises:
-        ValueError: for a count below 1, `export="best"` without a metric, or options that have no
-            effect because another is missing.
     """
 
     total_steps: int = 0
     extend_to: tuple[int, ...] = ()
     log_every_steps: int = 50
-    writers: tuple[str, ...] = ("tensorboard",)
     evaluate_every_steps: int = 1000
     checkpoint_every_steps: int = 1000
     keep_last: int = 2
@@ -107,76 +110,45 @@ class TrainOptions:
     word_vectors: str = ""
 
     def __post_init__(self):
-        intervals = ("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps")
-        check_writers(self.writers)
-        for name in (*intervals, "keep_last"):
-            check_number(getattr(self, name), f"train.{name}", 1)
+        for name, least in _LEAST.items():
+            check_number(getattr(self, name), f"train.{name}", least)
+        for name in ("best_goal", "stop_goal"):
+            check_choice(f"train.{name}", getattr(self, name), ("", *GOALS))
+        for name, needed in _NEEDED.items():
+            if (value := getattr(self, name)) and not getattr(self, needed):
+                raise ValueError(f"train.{name}={value!r} needs train.{needed}")
+        check_choice("train.export", self.export, ("last", "best"))
+        if self.export == "best" and not (self.best_metric and self.keep_best):
+            raise ValueError(
+                "train.export='best' needs train.best_metric, e.g. 'dev/p_at_1', and "
+                "train.keep_best, at least 1"
+            )
         if self.max_length_tokens and self.max_length_tokens < 3:
             raise ValueError(
                 f"train.max_length_tokens={self.max_length_tokens} must be at least 3, or 0 for "
                 "the limit of the encoder"
             )
-        check_number(self.lora_rank, "train.lora_rank", 0)
-        check_number(self.lora_alpha, "train.lora_alpha", 0)
         try:
             re.compile(self.lora_targets)
         except re.error as error:
             raise ValueError(
                 f"train.lora_targets={self.lora_targets!r} must be a regular expression: {error}"
             ) from error
-        check_number(self.keep_best, "train.keep_best", 0)
         if any(a >= b for a, b in itertools.pairwise(self.stages)):
             raise ValueError(
                 f"train.extend_to={self.extend_to} must be after train.total_steps="
                 f"{self.total_steps} and ascending"
             )
-        check_choice("train.export", self.export, ("last", "best"))
-        if self.export == "best" and not self.best_metric:
-            raise ValueError("train.export='best' needs train.best_metric, e.g. 'dev/p_at_1'")
-        if self.export == "best" and not self.keep_best:
+        if 0 < self.keep_to_steps < self.keep_from_steps:
             raise ValueError(
-                "train.export='best' needs a checkpoint that is kept: set train.keep_best=1"
+                f"train.keep_from_steps={self.keep_from_steps} must not be after "
+                f"train.keep_to_steps={self.keep_to_steps}"
             )
         traced, total = self.profile_steps, self.total_steps
         if traced and not (len(traced) == 2 and 0 < traced[0] <= traced[1] <= (total or traced[1])):
             raise ValueError(
                 f"train.profile_steps={traced!r} must be the first and the last update to trace, "
                 f"such as (100, 105){f', up to {total}' if total else ''}"
-            )
-        self._check_kept()
-        self._check_stopping()
-
-    def _check_kept(self) -> None:
-        first, every, last = self.keep_from_steps, self.keep_every_steps, self.keep_to_steps
-        if min(first, every, last) < 0 or (last and last < first):
-            raise ValueError(
-                f"train.keep_every_steps={every} keeps checkpoints from "
-                f"train.keep_from_steps={first} to train.keep_to_steps={last}; they must not be "
-                "negative and must be in order (0 is the end of the run)"
-            )
-        if not every and (first or last):
-            name = "keep_from_steps" if first else "keep_to_steps"
-            raise ValueError(f"train.{name} needs train.keep_every_steps, e.g. keep_every_epochs=1")
-
-    def _check_stopping(self) -> None:
-        for which in ("best", "stop"):
-            goal, metric = getattr(self, f"{which}_goal"), getattr(self, f"{which}_metric")
-            check_choice(f"train.{which}_goal", goal, ("", *GOALS))
-            if goal and not metric:
-                raise ValueError(f"train.{which}_goal={goal!r} needs train.{which}_metric")
-        values = {
-            name: getattr(self, name)
-            for name in ("stop_patience_steps", "stop_min_improvement", "stop_min_steps")
-        }
-        for name, value in values.items():
-            if value < 0:
-                raise ValueError(f"train.{name}={value} must not be negative")
-            if value and not self.stop_metric:
-                raise ValueError(f"train.{name}={value} needs train.stop_metric")
-        if self.stop_metric and not self.stop_patience_steps:
-            raise ValueError(
-                f"train.stop_metric={self.stop_metric!r} needs train.stop_patience_steps (or "
-                "_epochs, _examples, _percent), at least 1"
             )
 
     @property
