@@ -253,12 +253,6 @@ def test_models_that_make_no_sense_are_refused(key, value, reason):
         check(load("laser").replace({key: value}))
 
 
-def test_a_decoder_that_learns_bos_needs_an_encoder_that_has_it():
-    experiment = load("laser", ["--config.objective.translation.decoder_bos=True"])
-    with pytest.raises(ValueError, match="needs sentences that begin with <s>"):
-        check(experiment)
-
-
 def test_word_vectors_replace_the_rows_they_have():
     experiment = load("similarity_loss:smoke")
     model = make_objective(experiment, VocabFacts(40)).context.model
@@ -313,18 +307,6 @@ def test_keys_of_an_alignment_config_are_arguments_of_the_command():
     config = load_options("lawdr_wmt19")
     # These two describe the conversion of the model.
     assert {*config} - options == {"encoder", "pooling"}
-
-
-def test_an_alignment_config_can_be_changed():
-    overrides = ["--config.domain=site", "--config.debias=0", "--config.url_matching=True"]
-    config = load_options("lawdr_wmt19", overrides)
-    assert [config[name] for name in ("domain", "debias", "url_matching")] == ["site", 0, True]
-
-
-def test_bilingual_trains_two_languages_in_both_directions():
-    config = load("ct_laser_bilingual")
-    assert config.data.pairs == ("en-es", "es-en")
-    assert config.languages == ("en", "es")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ OPTIONS = {
     "squared": {"distance": "squared_l2"},
     "arccos": {"distance": "arccos"},
     "mean_of_norms": {"scale": "mean_of_norms"},
-    "constant_scale": {"stop_gradient_scale": True},
     "margin": {"margin": 0.1},
 }
 
@@ -32,10 +31,8 @@ def hand_loop(
     margin=MARGIN,
     distance="l2",
     scale="norm_of_mean",
-    stop_gradient_scale=False,
-    frozen=None,
 ):
-    """Dist sentence by sentence in float64; `frozen` arrays give v where its gradient stops."""
+    """Dist sentence by sentence in float64."""
     rows = list(rows)
 
     def apart(a, b):
@@ -52,8 +49,7 @@ def hand_loop(
 
     v = 1.0
     if distance != "arccos":
-        a, b = frozen if stop_gradient_scale and frozen is not None else (source, target)
-        v = (size(a) + size(b) + 1e-6) / 2
+        v = (size(source) + size(target) + 1e-6) / 2
     total = 0.0
     for i in rows:
         positive = apart(source[i], target[i])
@@ -96,21 +92,11 @@ def results(embeddings):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_value_and_gradients_equal_the_hand_loop(embeddings, results, name):
     source, target = embeddings
-    loop = functools.partial(hand_loop, **OPTIONS[name], frozen=embeddings)
+    loop = functools.partial(hand_loop, **OPTIONS[name])
     (value, _), gradients = results[name]
     np.testing.assert_allclose(value, loop(source, target), rtol=1e-5)
     np.testing.assert_allclose(gradients[0], slope(lambda s: loop(s, target), source), atol=2e-5)
     np.testing.assert_allclose(gradients[1], slope(lambda t: loop(source, t), target), atol=2e-5)
-
-
-def test_metrics_are_sums_over_rows(embeddings, results):
-    source, target = embeddings
-    (_, metrics), _ = results["published"]
-    v = (np.linalg.norm(source.mean(0)) + np.linalg.norm(target.mean(0)) + 1e-6) / 2
-    positive = np.linalg.norm(source - target, axis=1).sum() / v
-    np.testing.assert_allclose(metrics["scale"], 4 * v, rtol=1e-6)
-    np.testing.assert_allclose(metrics["positive_distance"], positive, rtol=1e-5)
-    assert 0 < metrics["margin_violations"] <= 4
 
 
 @functools.partial(jax.jit, static_argnames=("negatives",))
@@ -184,13 +170,6 @@ def test_identical_translations_have_a_finite_gradient(embeddings, key, negative
     (value, metrics), gradients = constraint(source, source, mask, key, negatives)
     assert metrics["positive_distance"] == 0
     assert np.isfinite(value)
-    assert all(np.isfinite(gradient).all() for gradient in gradients)
-
-
-def test_one_embedding_for_everything_has_a_finite_gradient(key):
-    everything = np.ones((6, 5), np.float32)
-    (value, _), gradients = constraint(everything, everything, np.ones(6, bool), key)
-    np.testing.assert_allclose(value, 6 * MARGIN, rtol=1e-6)
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 

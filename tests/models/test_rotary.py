@@ -99,39 +99,11 @@ def test_a_rotation_keeps_lengths_and_scores_of_equal_distances():
     assert np.ptp(scores[0]) > 0.1
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"pooling": "mean", "local_layers": [1], "window": 2, "pool_specials": False, "layers": 2},
-        {"pooling": "last", "causal": True, "specials": [[], ["eos"]], "norm": "rms"},
-        {"pooling": "max", "norm_placement": "post", "query_key_norm": True},
-    ],
-)
-def test_padding_does_not_change_a_vector(options):
-    module, params = build(**options)
-    found = encode(module, params)
-    padded = np.pad(TOKENS, ((0, 0), (0, 4)), constant_values=PAD)
-    np.testing.assert_allclose(encode(module, params, padded), found, atol=1e-5)
-    alone = encode(module, params, TOKENS[1:2, :5])
-    np.testing.assert_allclose(alone[0], found[1], atol=1e-5)
-    nothing = np.full((1, 6), PAD, np.int32)
-    np.testing.assert_array_equal(encode(module, params, nothing), 0)
-
-
-def test_bfloat16_stays_close_and_gives_float32():
-    module, params = build(norm="rms", norm_placement="both", query_key_norm=True)
-    low = RotaryEncoder(**SIZES, norm="rms", norm_placement="both", query_key_norm=True)
-    low = low.clone(dtype="bfloat16")
-    found, expected = encode(low, params), encode(module, params)
-    assert found.dtype == np.float32 and np.abs(found - expected).max() > 0
-    np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
-
-
 RATES = ("embedding_dropout", "dropout", "attention_dropout")
 RATES += ("attention_output_dropout", "activation_dropout")
 
 
-def test_every_dropout_counts_in_training_alone_and_remat_changes_nothing():
+def test_every_dropout_counts_in_training_alone():
     module, params = build(dropout_generator="hash")
     plain = encode(module, params)
     rngs = {"dropout": jax.random.key(1)}
@@ -140,14 +112,6 @@ def test_every_dropout_counts_in_training_alone_and_remat_changes_nothing():
         assert np.abs(dropped - plain).max() > 1e-3
     dropping = module.clone(**dict.fromkeys(RATES, 0.1))
     np.testing.assert_array_equal(encode(dropping, params), plain)
-
-    def gradient(module):
-        loss = lambda p: module.apply({"params": p}, TOKENS, False, rngs=rngs).var()
-        return jax.jit(jax.grad(loss))(params)
-
-    expected, found = gradient(dropping), gradient(dropping.clone(remat=True))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
-    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(expected))
 
 
 @pytest.mark.parametrize(

@@ -59,36 +59,6 @@ def test_pooling_over_all_positions_equals_the_formulas(encoder_params):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_padding_and_batch_composition_change_no_embedding(encode, encoder_params, embeddings):
-    others = encode(encoder_params, padded([SENTENCES[3], SENTENCES[0], [], [0, 8, 8, 2]], 9))
-    np.testing.assert_allclose(others[jnp.array([1, 0])], embeddings[jnp.array([0, 3])], atol=1e-5)
-    assert not others[2].any() and others[3].any()
-    longer = encode(encoder_params, padded(SENTENCES, 14))
-    np.testing.assert_allclose(longer, embeddings, atol=1e-5)
-
-
-def test_bfloat16_stays_close(encoder_params, embeddings):
-    module = dataclasses.replace(ENCODER, dtype=jnp.bfloat16)
-    found = jax.jit(module.apply)({"params": encoder_params}, padded(SENTENCES, 9))
-    assert found.dtype == jnp.float32
-    assert np.abs(found - embeddings).mean() < 0.02 * np.abs(embeddings).mean()
-
-
-def test_recomputing_layers_changes_no_gradient(encoder_params):
-    tokens = padded(SENTENCES, 9)
-
-    def gradients(params):
-        def loss(params, remat):
-            module = dataclasses.replace(ENCODER, layers=1, remat=remat, dropout=0.5)
-            rngs = {"dropout": jax.random.key(0)}
-            return (module.apply({"params": params}, tokens, False, rngs=rngs) ** 2).sum()
-
-        return jax.grad(loss)(params, False), jax.grad(loss)(params, True)
-
-    plain, recomputed = jax.jit(gradients)(encoder_params)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), plain, recomputed)
-
-
 def change(module, params, *inputs):
     """The largest change of embeddings or hidden states by dropout."""
 
@@ -206,11 +176,6 @@ def test_gradients_reach_no_later_token_and_no_unused_projection(decoding):
     assert gradient["blocks_0"]["memory_value"]["kernel"].any()
     used = gradient["language_embedding"].any(1)
     assert used.all()
-
-
-def test_shared_embeddings_have_no_tables_of_their_own(decoding):
-    params = decoding[0]["shared"]
-    assert "embed" not in params and "output_embedding" not in params
 
 
 @pytest.mark.parametrize(

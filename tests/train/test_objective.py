@@ -21,7 +21,7 @@ CONSTRAINT = {"weight": 0.25, "num_negatives": 2}
 OBJECTIVES = {
     "translation": {},
     "constrained": {"translation": {"weight": 0.5}, "distance": CONSTRAINT},
-    "decoder_bos": {"drop_first": False},
+    "with_bos": {"drop_first": False},
     "mean": {"reduction": "mean", "distance": CONSTRAINT},
     "similarity": {"reduction": "mean", "similarity": {"weight": 0.7}},
     "encoder_l2": {"reduction": "mean", "encoder_l2": {"weight": 0.01}},

@@ -163,7 +163,6 @@ def similarity_distribution_loss(
     target: jax.Array,
     mask: ArrayLike,
     *,
-    include_diagonal: bool = True,
     reduction: str = "normalized",
     form: str = "log_cos",
 ) -> jax.Array:
@@ -171,9 +170,9 @@ def similarity_distribution_loss(
 
         SIM = − Σ_ij log cos( π/2 (S1_ij − S2_ij) )                              (Eq. 6)
 
-    where S1 and S2 are the row-wise softmax of U Uᵀ and V Vᵀ. As published, both include the
-    diagonal; it is usually by far the largest, which leaves little probability for other pairs and
-    little gradient.
+    where S1 and S2 are the row-wise softmax of U Uᵀ and V Vᵀ. As in the published code, but not in
+    the paper's figure, both include the diagonal; it is usually by far the largest, which leaves
+    little probability for other pairs and little gradient.
 
     The published loss adds this sum over a batch of B sentences to means over the batch. A row
     compares two distributions, Σ_j (S1_ij − S2_ij)² ≤ 2, so it has the same size for every B, and
@@ -186,8 +185,6 @@ def similarity_distribution_loss(
         source: [batch, dim], sentence vectors U.
         target: [batch, dim], vectors V of their translations.
         mask: [batch] bool; False rows are ignored.
-        include_diagonal: compare sentences with themselves, as the published code does; the paper's
-            figure does not.
         reduction: `normalized`, so that a weight means the same for every B, the number of valid
             rows; `sum` over pairs, as published; or `mean` over pairs.
         form: `log_cos`, or `squared`: Σ_ij (u_i · u_j − v_i · v_j)², before any softmax, the
@@ -205,8 +202,6 @@ def similarity_distribution_loss(
     mask = jnp.asarray(mask, bool)
     source, target = valid_rows(source, mask), valid_rows(target, mask)
     compared = mask[:, None] & mask
-    if not include_diagonal:
-        compared &= ~jnp.eye(mask.shape[0], dtype=bool)
     products = inner_products(source, source), inner_products(target, target)
     if form == "squared":
         values = jnp.where(compared, (products[0] - products[1]) ** 2, 0)

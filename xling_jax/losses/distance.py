@@ -130,7 +130,6 @@ def distance_constraint(
     negative_weight: float = 0.5,
     distance: str = "l2",
     scale: str = "norm_of_mean",
-    stop_gradient_scale: bool = False,
     negatives: str = "permutation",
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Distance term of cT-LASER, summed over sentences.
@@ -155,7 +154,6 @@ def distance_constraint(
             until translation has made random pairs twice as distant as translations.
         distance: see `pairwise_distances`.
         scale: of v, see `embedding_scale`.
-        stop_gradient_scale: treat v as a constant.
         negatives: see `random_partners`.
 
     Returns:
@@ -182,7 +180,6 @@ def distance_constraint(
         unit = jnp.ones((), jnp.float32)
     else:
         unit = embedding_scale(source, target, mask, scale)
-        unit = jax.lax.stop_gradient(unit) if stop_gradient_scale else unit
     to_target, to_source = jnp.split(
         random_partners(key, mask, 2 * num_negatives, negatives), 2, axis=0
     )

@@ -129,7 +129,6 @@ def label_distributions(
     pad_id: int,
     duplicates: str = "once",
     overlap: str = "overwrite",
-    label_tokens: str = "original",
 ) -> tuple[Labels, Labels]:
     """Builds the distributions that both sides of each pair must predict.
 
@@ -144,7 +143,8 @@ def label_distributions(
 
     Args:
         tasks: of the above -> weight of its loss.
-        source_tokens: [batch, length] int32, unmasked.
+        source_tokens: [batch, length] int32, unmasked (the published code takes S' from the masked
+            sentences).
         target_tokens: [batch, length] int32, likewise for the translations.
         masked: the pairs as encoded; only `xtr` needs none.
         pad_id: id of padding.
@@ -153,8 +153,6 @@ def label_distributions(
             number of occurrences) or `renormalize` (N_w = 1, ‖S'‖ the number of distinct tokens).
         overlap: in `ugt`, for a w_t that also occurs in S': `overwrite` (published code: the weight
             from S' replaces the ½) or `add`.
-        label_tokens: take S' from the `original` sentences or from the `masked` ones (published
-            code: <MASK> replaces w_t in the label of the other side).
 
     Returns:
         Labels of source and target. k is 1 for `mlm` and `smlm`, otherwise the other side's length,
@@ -168,16 +166,13 @@ def label_distributions(
         check_choice("task", task, TASKS)
     check_choice("duplicates", duplicates, ("once", "count", "renormalize"))
     check_choice("overlap", overlap, ("overwrite", "add"))
-    check_choice("label_tokens", label_tokens, ("original", "masked"))
-    if masked is None and (tasks.keys() - {"xtr"} or label_tokens == "masked"):
+    if masked is None and tasks.keys() - {"xtr"}:
         raise ValueError("masked=None: all tasks but xtr need the pairs with a masked token")
     order = sorted(tasks, reverse=True)
     source_real, target_real = (
         (tokens != pad_id).any(1, keepdims=True) for tokens in (source_tokens, target_tokens)
     )
     kept = jnp.logical_and(source_real, target_real)
-    if label_tokens == "masked":
-        source_tokens, target_tokens = masked[:2]
     result = []
     for side, tokens in enumerate((target_tokens, source_tokens)):
         sentence = _sentence_labels(tokens, pad_id, duplicates)

@@ -79,6 +79,10 @@ _REMOVED: dict[str, dict[str, Any]] = {
         "negatives_margin": None,
     },
     "train": {"writers": None},
+    "objective.translation": {"decoder_bos": False},
+    "objective.distance": {"stop_gradient_scale": False},
+    "objective.similarity_distribution": {"include_diagonal": True},
+    "objective.token_distribution": {"label_tokens": "original"},
 }
 
 
@@ -311,14 +315,15 @@ def _completed(
 
 def without_removed(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config of an earlier version without options that are gone; ValueError if one was used."""
-    kept = dict(config)
-    for section, removed in _REMOVED.items():
-        given = config.get(section, {})
+    kept = _copy(config)
+    for path, removed in _REMOVED.items():
+        section = kept
+        for name in path.split("."):
+            section = section.get(name, {})
         for name, unused in removed.items():
-            if unused is not None and given.get(name, unused) != unused:
-                raise ValueError(f"{section}.{name}={given[name]!r} is no longer supported")
-        if section in config:
-            kept[section] = {name: value for name, value in given.items() if name not in removed}
+            value = section.pop(name, unused)
+            if unused is not None and value != unused:
+                raise ValueError(f"{path}.{name}={value!r} is no longer supported")
     return kept
 
 

@@ -173,13 +173,6 @@ def make_objective(
     options = experiment.preparation.vocab
     vocab = vocab or VocabFacts(options.size + options.extend)
     prefix, suffix = experiment.model.encoder.specials
-    translation = experiment.terms.get("translation")
-    decoder_bos = translation is not None and translation.decoder_bos
-    if decoder_bos and "bos" not in prefix:
-        raise ValueError(
-            "objective.translation.decoder_bos=True needs sentences that begin with <s>, unlike "
-            f"those of the {experiment.family} encoder"
-        )
     context = Context(
         model=_with_arguments(
             experiment.model,
@@ -189,7 +182,7 @@ def make_objective(
         ),
         vocab_size=vocab.size,
         special_ids=vocab.special_ids,
-        drop_first="bos" in prefix and not decoder_bos,
+        drop_first="bos" in prefix,
         append_eos="eos" not in suffix,
         maskable=vocab.maskable,
         reduction=experiment.objective.reduction,

@@ -14,13 +14,9 @@ from xling_jax.train.terms.term import Context, Inputs, Sums, Term, interleave
 class Translation(Term):
     """Predicts the translation's tokens from the sentence vector; options of `translation_loss`.
 
-    `max_logits` is per device; see `fused_softmax.logits_limit`.
-
-    Attributes:
-        decoder_bos: the decoder learns to emit <s> first, as in the published code of T-LASER.
+    `max_logits` is per device; see `fused_softmax.logits_limit`. The decoder does not learn to emit
+    <s>, as that of T-LASER's published code does.
     """
-
-    decoder_bos: bool = False
 
     passes_to = (translation_loss,)
     supplied = ("output_bias", "vocab_size")
