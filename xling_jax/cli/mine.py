@@ -161,11 +161,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_arguments(args: argparse.Namespace) -> Options:
     for side in SIDES:
-        name = f"{side}_embeddings"
-        given, texts = getattr(args, name), matching_files(getattr(args, side), flag(side))
-        vectors = matching_files(given, flag(name))
-        setattr(args, side, texts)
-        setattr(args, name, vectors if vectors == given else _ordered(vectors, texts, flag(name)))
+        setattr(args, side, matching_files(getattr(args, side), flag(side)))
     given = [side for side in SIDES if getattr(args, side)]
     if len(given) == 1 or not (given or args.pairs):
         raise OptionError("--source and --target are required, or --pairs alone")
@@ -189,22 +185,6 @@ def _check_arguments(args: argparse.Namespace) -> Options:
     if args.workdir and "-" in (*args.source, *args.target):
         _logger.info("--workdir %s: stdin has to be the same text each time", args.workdir)
     return options
-
-
-def _ordered(vectors: list[str], texts: Sequence[str], argument: str) -> list[str]:
-    """Files of vectors that patterns matched, in the order of the texts they are named after."""
-    if len(vectors) < 2:
-        return vectors
-    named = {os.path.splitext(os.path.basename(path))[0]: path for path in vectors}
-    names = map(os.path.basename, texts)
-    found = [named.get(name) or named.get(name.partition(".")[0]) for name in names]
-    if sorted(map(str, found)) != sorted(vectors):
-        raise OptionError(
-            f"{argument}: files that a pattern matches must be named after the texts, such as "
-            f"part.npy or part.de.npy for part.de; found {', '.join(sorted(named))}; "
-            "list them in the order of the texts"
-        )
-    return found
 
 
 @contextlib.contextmanager
@@ -235,7 +215,7 @@ def _mine(
 ) -> None:
     encoder = load_encoder(args.model, args) if args.model else None
     scored = options.margin, options.k, options.retrieval
-    calibration = cut.calibration(encoder, *scored, args.model, args.truncate_dim)
+    calibration = cut.calibration(encoder, args, *scored)
     times = [time.perf_counter()]
     given = read_pairs(args.pairs, filters.languages) if args.pairs else None
     pairs = given and given.columns
@@ -282,7 +262,8 @@ def _mine(
         return
     found, texts, unusable = _choose(args, options, cut, both, rows, pairs, candidates, calibration)
     unit = "cosine" if options.margin == "absolute" else "margin"
-    found = cut.apply(found, filters, calibration, *texts, unusable=unusable, unit=unit)
+    problem_of = filters.pair_problem if pairs is None else filters.of_given_pairs()
+    found = cut.apply(found, texts, problem_of, calibration, unusable=unusable, unit=unit)
     layout = Layout("score", languages, header=bool(given and given.languages))
     text = lambda line: "" if isinstance(line, BrokenLine) else line
     written = (ScoredPair(score, *map(text, (texts[0][i], texts[1][j]))) for score, i, j in found)

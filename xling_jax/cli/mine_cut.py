@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xling_jax.align.filters import Filters
-from xling_jax.align.histogram import ScoreHistogram, format_histogram, score_histogram
+from xling_jax.align.histogram import format_histogram, score_histogram
 from xling_jax.align.mining import MinedPairs
 from xling_jax.cli.options import flag
 from xling_jax.files.lines import BrokenLine
@@ -79,17 +79,9 @@ class Cut:
             )
 
     def calibration(
-        self,
-        encoder: Encoder | None,
-        margin: str,
-        k: int,
-        retrieval: str,
-        model: str | None,
-        truncate_dim: int | None = None,
+        self, encoder: Encoder | None, args: argparse.Namespace, margin: str, k: int, retrieval: str
     ) -> Calibration | None:
-        """Returns what the scores mean, as probabilities; None if that is unknown.
-
-        `model` and `truncate_dim` are what the encoder was loaded from, for errors.
+        """What the scores mean, as probabilities; None if that is unknown.
 
         Raises:
             OptionError: if it is needed and unknown.
@@ -101,26 +93,25 @@ class Cut:
                 return calibration
             except ValueError as error:
                 problem = str(error)
-        elif truncate_dim:
+        elif args.truncate_dim:
             problem = (
-                f"not calibrated for {truncate_dim} dimensions; write a model of these, "
-                f"xling_jax.load({model!r}, truncate_dim={truncate_dim}).save(DIR), and run "
-                "xling calibrate --model DIR --data FILE"
+                f"not calibrated for {args.truncate_dim} dimensions; write a model of these, "
+                f"xling_jax.load({args.model!r}, truncate_dim={args.truncate_dim}).save(DIR), and "
+                "run xling calibrate --model DIR --data FILE"
             )
         else:
-            problem = f"not calibrated; run xling calibrate --model {model} --data FILE"
+            problem = f"not calibrated; run xling calibrate --model {args.model} --data FILE"
         if self.precision is not None:
             problem += ", or use --top or --threshold"
-            raise OptionError(f"--precision {self.precision:g}: {model}: {problem}")
+            raise OptionError(f"--precision {self.precision:g}: {args.model}: {problem}")
         return None
 
     def apply(
         self,
         pairs: MinedPairs,
-        filters: Filters,
+        texts: Sequence[Sequence[Line]],
+        problem_of: Callable[[str, str], str | None],
         calibration: Calibration | None,
-        source: Sequence[Line],
-        target: Sequence[Line],
         *,
         unusable: np.ndarray | None,
         unit: str,
@@ -128,127 +119,90 @@ class Cut:
         """Keeps pairs, in their order, and logs what is kept and why.
 
         Precision is estimated from the scores of all pairs; --top counts those that pass the
-        filters. `unusable` are the given pairs with a blank or broken side, [pairs] bool; the texts
-        of given pairs are filtered here. None if the pairs were mined.
+        filters, which say why a pair of texts is dropped. `unusable` are the given pairs with a
+        blank or broken side, [pairs] bool: without a cut they stay. None if pairs were mined.
         """
         order = np.argsort(-pairs.scores, kind="stable")
-        ranked = pairs.take(order[pairs.scores[order] > -np.inf])
-        precisions, runners_up = None, ranked.runners_up
-        # Texts of a few lines have fewer candidates than the calibration; only --precision needs
-        # them.
-        is_alike = calibration and runners_up is not None and runners_up.k == calibration.k
+        order = order[pairs.scores[order] > -np.inf]
+        ranked = pairs.take(order)
         histogram = score_histogram(ranked.scores)
-        if is_alike or self.precision is not None:
-            if calibration.describes(ranked):
-                precisions = calibration.precisions(ranked)
-            else:
-                self._log_unknown(histogram.valley)
-        _log_scores(ranked, histogram, precisions, unit)
-        given = unusable is not None
-        problem_of = filters.of_given_pairs() if given else filters.pair_problem
-        count = len(ranked)
-        threshold = histogram.valley if self.threshold == _AUTO else self.threshold
+        precisions = self._precisions(ranked, calibration, histogram.valley)
+        if len(ranked) >= _SHOWN_FROM:
+            _logger.info("%ss of the %s pairs:", unit, f"{len(ranked):,}")
+            for line in (*format_histogram(histogram), *shown_cuts(ranked, precisions, unit)):
+                _logger.info("  %s", line)
+        count, threshold = len(ranked), self.threshold
+        if threshold == _AUTO:
+            threshold = histogram.valley
+            if threshold is None:
+                _logger.warning("--threshold auto: the scores have no valley; all pairs are kept")
         if threshold is not None:
             count = np.count_nonzero(ranked.scores > threshold)
-        elif self.threshold == _AUTO:
-            _logger.warning("--threshold auto: the scores have no valley; all pairs are kept")
         elif self.precision is not None:
             count = calibration.count_for(ranked, self.precision)
-        passing, dropped = _passing(ranked.take(slice(count)), self.top, problem_of, source, target)
-        if self.top is not None:
-            count = len(passing)
-        if given and (num_below := np.count_nonzero(np.isneginf(pairs.scores) & ~unusable)):
-            dropped["cosine"] = num_below
-        cuts = self.given()
-        # Without a cut, given pairs that have no score stay, but for those that filters drop.
-        kept = unusable.copy() if given and not cuts else np.zeros(len(pairs), bool)
-        unscored = np.flatnonzero(kept)
-        kept[unscored], also_dropped = _passing(
-            pairs.take(unscored), None, problem_of, source, target
-        )
-        dropped += also_dropped
-        kept[order[np.flatnonzero(passing)]] = True
-        if cuts or precisions is not None or dropped:
-            self._log(
-                ranked, count, int(kept.sum()), len(pairs), precisions, dropped, unit, threshold
-            )
+        candidates, dropped = order[:count], Counter()
+        if unusable is not None:
+            if num_below := np.count_nonzero(np.isneginf(pairs.scores) & ~unusable):
+                dropped["cosine"] = num_below
+            if not self.given():
+                candidates = np.append(candidates, np.flatnonzero(unusable))
+        kept = np.zeros(len(pairs), bool)
+        num_kept = 0
+        for place, (_, i, j) in enumerate(pairs.take(candidates)):
+            if num_kept == self.top:
+                count = place
+                break
+            sides = ("" if isinstance(t, BrokenLine) else t for t in (texts[0][i], texts[1][j]))
+            if problem := problem_of(*sides):
+                dropped[problem] += 1
+            else:
+                kept[candidates[place]] = True
+                num_kept += 1
+        said = f"kept {num_kept:,} of {len(pairs):,} pairs"
+        if threshold is None and 0 < count < len(ranked):
+            threshold = round(float(ranked.scores[count - 1 : count + 1].mean()), 4)
+        if threshold is not None:
+            said += f" with {unit} > {round(threshold, 6):g}"
+        if count and precisions is not None:
+            said += f", expected precision {precisions[count - 1]:.2f}"
+        if dropped:
+            said += "; dropped: " + ", ".join(f"{n} {why}" for why, n in sorted(dropped.items()))
+        if self.given() or precisions is not None or dropped:
+            _logger.info("%s", said)
         if count < _FEW * len(ranked) and self.top is None:
             _logger.warning(
                 "%s keeps next to nothing, %s of %s pairs; relax it, or use --top N",
-                *(cuts[0], f"{count:,}", f"{len(ranked):,}"),
+                *(self.given()[0], f"{count:,}", f"{len(ranked):,}"),
             )
         return pairs.take(kept)
 
-    def _log_unknown(self, valley: float | None) -> None:
-        """Says that there is no estimate of the precision, and what to take in its place."""
-        instead = (
-            f"--threshold auto takes {valley:.4f}, the valley of the scores"
-            if valley is not None
-            else "their scores have one mode, as those of texts that are all translations"
-        )
+    def _precisions(
+        self, ranked: MinedPairs, calibration: Calibration | None, valley: float | None
+    ) -> np.ndarray | None:
+        """The expected precision down to each pair; None, and a message, if the estimate fails."""
+        runners_up = ranked.runners_up
+        # Texts of a few lines have fewer candidates than the calibration; only --precision needs
+        # them.
+        is_alike = calibration and runners_up is not None and runners_up.k == calibration.k
+        if not is_alike and self.precision is None:
+            return None
+        if calibration.describes(ranked):
+            return calibration.precisions(ranked)
+        instead = "their scores have one mode, as those of texts that are all translations"
+        if valley is not None:
+            instead = f"--threshold auto takes {valley:.4f}, the valley of the scores"
         _logger.log(
             logging.INFO if self.precision is None else logging.WARNING,
             "cannot estimate precision, as sentences of these texts resemble one another; %s",
             instead,
         )
-
-    def _log(
-        self,
-        ranked: MinedPairs,
-        count: int,
-        num_kept: int,
-        num_pairs: int,
-        precisions: np.ndarray | None,
-        dropped: Counter[str],
-        unit: str,
-        score: float | None,
-    ) -> None:
-        text = f"kept {num_kept:,} of {num_pairs:,} pairs"
-        if score is None and 0 < count < len(ranked):
-            score = round(float(ranked.scores[count - 1 : count + 1].mean()), 4)
-        if score is not None:
-            text += f" with {unit} > {round(score, 6):g}"
-        if count and precisions is not None:
-            text += f", expected precision {precisions[count - 1]:.2f}"
-        if dropped:
-            text += "; dropped: " + ", ".join(f"{n} {why}" for why, n in sorted(dropped.items()))
-        _logger.info("%s", text)
+        return None
 
 
-def _passing(
-    pairs: MinedPairs,
-    enough: int | None,
-    problem_of: Callable[[str, str], str | None],
-    source: Sequence[Line],
-    target: Sequence[Line],
-) -> tuple[np.ndarray, Counter[str]]:
-    """Filters the first pairs until enough pass; returns which do, bool, and counts of reasons."""
-    passing, dropped, num_passing = np.ones(len(pairs), bool), Counter(), 0
-    for index, (_, i, j) in enumerate(pairs):
-        if num_passing == enough:
-            return passing[:index], dropped
-        texts = ("" if isinstance(t, BrokenLine) else t for t in (source[i], target[j]))
-        if problem := problem_of(*texts):
-            passing[index] = False
-            dropped[problem] += 1
-        else:
-            num_passing += 1
-    return passing, dropped
-
-
-def _log_scores(
-    ranked: MinedPairs, histogram: ScoreHistogram, precisions: np.ndarray | None, unit: str
-) -> None:
-    """Logs the shape of the scores, and what thresholds would keep."""
-    if len(ranked) < _SHOWN_FROM:
-        return
-    _logger.info("%ss of the %s pairs:", unit, f"{len(ranked):,}")
-    for line in format_histogram(histogram):
-        _logger.info("  %s", line)
+def shown_cuts(ranked: MinedPairs, precisions: np.ndarray | None, unit: str) -> Iterator[str]:
+    """What some precisions would keep, a line each."""
     for precision in _SHOWN_PRECISIONS if precisions is not None else ():
         if len(enough := np.flatnonzero(precisions >= precision)):
             last = int(enough[-1])
-            _logger.info(
-                "  expected precision %.2f: %s pairs, %s ≥ %.4f",
-                *(precision, f"{last + 1:,}", unit, ranked.scores[last]),
-            )
+            score = f"{unit} ≥ {ranked.scores[last]:.4f}"
+            yield f"expected precision {precision:.2f}: {last + 1:,} pairs, {score}"
