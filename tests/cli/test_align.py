@@ -57,10 +57,11 @@ def check_same(found, expected):
     ("options", "settings"),
     [
         ((*RANK,), {}),
-        (("--debias", "0"), {"rank": None}),
-        ((*RANK, "--weighting", "none"), {"weighting": "none"}),
-        ((*RANK, "--similarity", "cosine"), {"similarity": "cosine"}),
-        ((*RANK, "--k", "2", "--candidates", "3"), {"k": 2, "candidates": 3}),
+        (("--debias", "0", "--similarity", "cosine"), {"rank": None, "similarity": "cosine"}),
+        (
+            (*RANK, "--weighting", "none", "--k", "2", "--candidates", "3"),
+            {"weighting": "none", "k": 2, "candidates": 3},
+        ),
     ],
 )
 def test_pairs_are_those_of_the_library(files, encoder, options, settings):
@@ -249,10 +250,7 @@ def test_fitted_to_one_batch_and_used_on_another(files, encoder, weighting, fail
         ((), {"source": "none.jsonl"}, "none.jsonl: no such file"),
         ((), {"target": "en.jsonl"}, "are the same file; add --languages"),
         (("--languages", "en"), {}, "--languages: must be two codes"),
-        (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
         (("--save-debias", "-"), {}, "--save-debias -: is not text for stdout; name a file"),
-        ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),
-        ((), {"output": "gold.tsv"}, "gold.tsv: exists; choose another --output"),
     ],
 )
 def test_wrong_use_is_refused_before_any_work(
@@ -260,12 +258,6 @@ def test_wrong_use_is_refused_before_any_work(
 ):
     monkeypatch.setattr(xling_jax, "load", lambda path, dtype=None: pytest.fail("loaded"))
     assert message in fails(run(files, *options, **settings), 2)
-
-
-def test_the_command_of_0_3_names_the_new_one(files, capsys):
-    with pytest.raises(SystemExit):
-        run(files, "--sentences", "--format", "tmx")
-    assert "use the command xling align-sentences" in capsys.readouterr().err
 
 
 def test_broken_documents_are_named_before_any_work(files, fails, monkeypatch):
@@ -289,9 +281,7 @@ def test_broken_documents_are_named_before_any_work(files, fails, monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda rows: [*rows, rows[2] | {"id": "new"}],
         lambda rows: rows[:-1],
-        lambda rows: [rows[1], rows[0], *rows[2:]],
         lambda rows: [rows[0] | {"sentences": ["One more.", *rows[0]["sentences"]]}, *rows[1:]],
     ],
 )

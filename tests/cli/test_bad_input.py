@@ -85,31 +85,21 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
             "--config.encoder.widht=8",
             r": --config.encoder.widht: config.encoder has no key widht; did you mean width\?$",
         ),
-        ("--config.encodr.width=8", r": config has no key encodr; did you mean encoder\b"),
-        ("--config.mesh.rows=8", ": config.mesh has no key rows; it has data, fsdp$"),
         ("--config.languages[0]=de", r": config has no key languages\[0\]; did you mean languages"),
         ("--config.seed.x=8", ": config.seed is a value and has no keys; set config.seed itself$"),
         (
             "--config.train.total_steps=many",
             "error: --config.train.total_steps=many: must be a whole number$",
         ),
-        ("--config.encoder.dropout=a", "error: --config.encoder.dropout=a: must be a number$"),
         (
             "--config.data.hold_out_evaluation=2",
             "error: --config.data.hold_out_evaluation=2: must be True or False$",
         ),
         ("--config.train.total_steps=0", ": train.total_steps=0 must be positive"),
-        ("--config.train.export=newest", "train.export='newest'"),
         ("--config.train.export=best", "train.best_metric"),
-        ("--config.train.best_metric=dev/p_at_1", "evaluation.retrieval"),
-        ("--config.train.best_metric=validation/loss", "set data.validation_pairs or"),
-        ("--config.train.stop_metric=dev/p_at_1", "train.stop_patience_steps"),
         ("--config.languages=('de','fr')", "unknown language 'en'; known: de, fr"),
-        ("--config.data.pairs=('de-xx',)", "unknown language 'xx'; known: de, en"),
         ("--config.data.pairs=('en-en',)", r"data.pairs=\('en-en',\) name one language only"),
-        ("--config.encoder.heads=3", "heads=3"),
         ("--config.optimizer.bta=1", "optimizer.bta is not an option of adamw; it takes"),
-        ("--config.mesh.fsdp=3", "mesh.fsdp=3"),
         ("--config.evaluation.retrieval=('none.tsv',)", "none.tsv: no such file"),
     ],
 )
@@ -121,19 +111,11 @@ def test_a_wrong_setting_is_wrong_use_before_anything_is_read(
     assert not (tmp_path / "w").exists()
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "objective.distance.num_negatives=0",
-        "cleaning.max_words=0",
-        "data.batch_multiple=1000000000",
-    ],
-)
-def test_a_dry_run_refuses_what_training_refuses_with_the_same_line(
-    override, corpus, fails, tmp_path
-):
-    argv = arguments("train", corpus, tmp_path / "w", f"--config.{override}")
-    assert fails(argv, 2) == fails([*argv, "--dry-run"], 2)
+def test_a_dry_run_refuses_what_training_refuses_with_the_same_line(corpus, fails, tmp_path):
+    for override in ("objective.distance.num_negatives=0", "data.batch_multiple=1000000000"):
+        argv = arguments("train", corpus, tmp_path / "w", f"--config.{override}")
+        assert fails(argv, 2) == fails([*argv, "--dry-run"], 2)
+        assert f"--config.{override.partition('=')[0]}" in fails(argv, 2)
     assert not (tmp_path / "w").exists()
 
 
@@ -209,14 +191,6 @@ def test_a_workdir_that_cannot_be_written_is_named(corpus, fails, tmp_path):
         assert str(workdir) in fails(arguments("prepare", corpus, workdir), status)
 
 
-def test_an_existing_output_is_refused(fails, tmp_path):
-    (tmp_path / "in").write_text("text\n")
-    (tmp_path / "out.npy").write_text("precious")
-    argv = ["embed", "--model", "m", "--input", str(tmp_path / "in")]
-    assert "--overwrite" in fails([*argv, "--output", str(tmp_path / "out.npy")], 2)
-    assert (tmp_path / "out.npy").read_text() == "precious"
-
-
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory) -> Path:
     """A run whose last update was hopeless: its learning rate grows beyond all bounds."""
@@ -259,20 +233,15 @@ def test_a_loss_that_is_not_finite_stops_with_step_pair_and_last_good_checkpoint
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "override, message",
-    [
-        ("--config.encoder.layers=2", "config.encoder.layers is 1 in the checkpoint, 2 now"),
-        ("--config.vocab.size=130", "config.vocab.size is 120 in the checkpoint, 130 now"),
-        ("--config.seed=7", "config.seed is 0 in the checkpoint, 7 now"),
-    ],
-)
-def test_checkpoints_of_another_config_are_refused_and_nothing_is_lost(
-    override, message, corpus, trained, fails
-):
+def test_checkpoints_of_another_config_are_refused_and_nothing_is_lost(corpus, trained, fails):
     before = {p: p.stat().st_mtime_ns for p in trained.rglob("*") if p.is_file()}
-    line = fails(arguments("train", corpus, trained, *_DIVERGING, override), 1)
-    assert message in line and "choose another --workdir" in line
+    for override, message in (
+        ("encoder.layers=2", "config.encoder.layers is 1 in the checkpoint, 2 now"),
+        ("vocab.size=130", "config.vocab.size is 120 in the checkpoint, 130 now"),
+    ):
+        words = (*_DIVERGING, f"--config.{override}")
+        line = fails(arguments("train", corpus, trained, *words), 1)
+        assert message in line and "choose another --workdir" in line
     assert {p: p.stat().st_mtime_ns for p in trained.rglob("*") if p.is_file()} == before
 
 
@@ -318,28 +287,7 @@ def test_a_dry_run_tells_the_cost_and_touches_nothing(corpus, tmp_path, capsys):
     assert not (tmp_path / "w").exists()
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        (["objective.distance.margin=-1.0"], "margin=-1.0 must be at least 0"),
-        (["objective.distance.num_negatives=0"], "num_negatives=0 must be at least 1"),
-        (["objective.distance.widths=(3,2)"], "widths=(3, 2) must be positive"),
-        (["schedule.warmup_steps=-3"], "warmup_steps=-3 must be at least 0"),
-        (["optimizer.b1=7.0"], "b1=7.0 must be at least 0 and below 1"),
-    ],
-)
-def test_errors_of_options_name_them_as_they_are_given(given, message, corpus, tmp_path, fails):
-    overrides = [f"--config.{word}" for word in given]
-    line = fails(arguments("train", corpus, tmp_path / "w", *overrides), 2)
-    section = given[0].partition("=")[0].rpartition(".")[0]
-    assert re.search(rf"error: --config(\.| \S+: ){section}\.{re.escape(message)}", line), line
-
-
-def test_a_second_config_and_a_run_without_workdir_are_refused(capsys, fails):
-    with pytest.raises(SystemExit):
-        main(["train", "--config", "ct_laser:smoke", "--config", "static", "--workdir", "w"])
-    error = capsys.readouterr().err
-    assert "--config static: is the second, after --config ct_laser:smoke; give one" in error
+def test_a_run_without_workdir_is_refused(fails):
     line = fails(["train", "--config", "static:smoke"], 2)
     assert "--workdir is required, except with --dry-run" in line
 

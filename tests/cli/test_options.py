@@ -104,12 +104,6 @@ def test_tasks_of_one_data_set_refuse_two(tmp_path, capsys):
     assert "--data: classification takes one; found a b" in capsys.readouterr().err
 
 
-def test_files_must_exist():
-    for flag in ("--gold", "--more"):
-        with pytest.raises(OptionError, match=f"{flag} none: no such file"):
-            settings(flag, "none")
-
-
 def test_home_is_expanded_where_the_shell_does_not(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.txt").write_text("Ja.\n")

@@ -16,7 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -82,13 +82,6 @@ class Options(DocumentAligner):
     document_mode: str = option("sentences", MODES_HELP, MODES)
 
 
-class _Moved(argparse.Action):
-    """An argument of 0.3."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_) -> NoReturn:
-        parser.error("--sentences: use the command xling align-sentences")
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sides(
         parser,
@@ -118,7 +111,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="use what --save-debias wrote for other documents of these languages and this model",
     )
-    parser.add_argument("--sentences", action=_Moved, nargs=0, help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -185,7 +177,7 @@ def _check_arguments(args: argparse.Namespace) -> Options:
         given += ["save_debias"] if args.save_debias else []
         if given:
             raise OptionError(f"{flag(given[0])}: is set by --load-debias; leave it out")
-    check_sides(args, ["load_debias"], ("output", "save_debias"), folders=("source", "target"))
+    check_sides(args, ["load_debias"], ("output", "save_debias"), can_be_folders=True)
     return options
 
 

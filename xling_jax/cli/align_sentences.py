@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +26,9 @@ from xling_jax.align.translations import (
     write_groups,
 )
 from xling_jax.cli.arguments import (
-    MODEL_HELP,
     SIDES,
+    add_model,
     add_output,
-    add_vector_options,
     check_input,
     check_output,
     load_encoder,
@@ -81,8 +80,7 @@ groups.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", required=True, help=MODEL_HELP)
-    add_vector_options(parser)
+    add_model(parser, required=True)
     for side in SIDES:
         add(f"--{side}", required=True, metavar="FILE", help="text file, folder or JSON lines")
     add_output(parser, "file of aligned sentences; - for stdout")
@@ -156,13 +154,13 @@ def _check_arguments(args: argparse.Namespace) -> bool:
     if args.pairs and args.pairs != _EQUAL_IDS:
         inputs.append("pairs")
         check_input(args, "pairs")
-    check_output(args, others=inputs, files=lambda path: output_files(path, args.format))
+    check_output(args, inputs, files=lambda path: output_files(path, args.format))
     check_splitter(args.splitter or "rule")
     kinds = [_kind(path) for path in (args.source, args.target)]
     if "text" in kinds and kinds[0] != kinds[1]:
         raise OptionError(
-            "--source and --target: both must be text files, or both documents; JSON lines "
-            "from a pipe are not recognized, write them to a file"
+            "--source and --target: both must be text files, or both documents; files of JSON "
+            "lines are called .jsonl"
         )
     is_text = kinds[0] == "text"
     if args.pairs and is_text:
@@ -178,16 +176,7 @@ def _kind(path: str) -> str:
     """Tells a "folder" or "records" of documents from the "text" of one."""
     if Path(path).is_dir():
         return "folder"
-    if ".jsonl" in path.rpartition("/")[2]:
-        return "records"
-    # A pipe can be read only once.
-    lines = iterate_lines(path) if Path(path).is_file() else ()
-    return "records" if _begins_with_object(lines) else "text"
-
-
-def _begins_with_object(lines: Iterable[str]) -> bool:
-    """True if the first line that is not blank looks like JSON."""
-    return next((line for line in lines if line.strip()), "").lstrip().startswith("{")
+    return "records" if ".jsonl" in path.rpartition("/")[2] else "text"
 
 
 def _read_lines(
@@ -197,10 +186,8 @@ def _read_lines(
     if splitter == "sentencex" and language is None:
         raise OptionError("--splitter sentencex: needs the languages, such as --languages de,en")
     lines = list(iterate_lines(path))
-    if _begins_with_object(lines):
-        raise OptionError(
-            f"{shown(path)}: JSON lines are not read from a pipe; write them to a file"
-        )
+    if next((line for line in lines if line.strip()), "").lstrip().startswith("{"):
+        raise OptionError(f"{shown(path)}: looks like JSON lines; write them to a .jsonl file")
     if splitter not in (None, "lines"):
         code = language and to_iso639_1(language)
         return split_sentences("\n".join(lines), splitter=splitter, language=code), None

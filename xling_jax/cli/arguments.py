@@ -25,21 +25,10 @@ MODEL_HELP = (
 SIDES = ("source", "target")
 
 
-class _Once(argparse.Action):
-    """An option that may be given once: of several, the last would count without a word."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        if getattr(namespace, self.dest) is not None:
-            first = getattr(namespace, self.dest)
-            parser.error(f"{option} {values}: is the second, after {option} {first}; give one")
-        setattr(namespace, self.dest, values)
-
-
 def add_config_and_workdir(parser: argparse.ArgumentParser, needs_workdir: bool = True) -> None:
     """Adds `--config` and `--workdir`."""
     parser.add_argument(
         "--config",
-        action=_Once,
         required=True,
         metavar="NAME[:ARG]",
         help="name of a packaged config, or a config file, such as ct_laser:small; "
@@ -50,6 +39,12 @@ def add_config_and_workdir(parser: argparse.ArgumentParser, needs_workdir: bool 
         required=needs_workdir,
         help="directory of the run; an existing run is continued",
     )
+
+
+def add_model(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Adds `--model` and its options."""
+    parser.add_argument("--model", required=required, help=MODEL_HELP)
+    add_vector_options(parser)
 
 
 def add_vector_options(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +79,7 @@ def add_sides(
     many: bool = False,
 ) -> None:
     """Adds `--model`, its options, the two sides, `many` files each or one, and their vectors."""
-    parser.add_argument("--model", help=MODEL_HELP)
-    add_vector_options(parser)
+    add_model(parser)
     several = {"nargs": "+", "action": "extend", "default": []} if many else {}
     for side in SIDES:
         parser.add_argument(f"--{side}", required=required, metavar="FILE", help=text, **several)
@@ -97,21 +91,25 @@ def check_sides(
     args: argparse.Namespace,
     inputs: Sequence[str],
     outputs: Sequence[str] = ("output",),
-    folders: Sequence[str] = (),
-    files: Callable[[str], Sequence[str]] = lambda path: [path],
+    *,
+    can_be_folders: bool = False,
+    files: Callable[[str], Sequence[str]] | None = None,
 ) -> None:
     """Checks the arguments of `add_sides`, and those called `inputs` and `outputs` besides.
 
-    Of the inputs, `folders` may be directories; `files` are those that an output consists of.
+    `files` are those that an output consists of.
 
     Raises:
         OptionError: naming the argument.
     """
-    for name in (*SIDES, "source_embeddings", "target_embeddings", *inputs):
-        check_input(args, name, can_be_folder=name in folders)
+    vectors = [f"{side}_embeddings" for side in SIDES]
+    for side in SIDES:
+        check_input(args, side, can_be_folder=can_be_folders)
+    for name in (*vectors, *inputs):
+        check_input(args, name)
     if [*_paths(args.source), *_paths(args.target)].count("-") > 1:
         raise OptionError("--source - and --target -: only one of them can be stdin")
-    ready = [bool(args.source_embeddings), bool(args.target_embeddings)]
+    ready = [bool(getattr(args, name)) for name in vectors]
     if not args.model and not all(ready):
         raise OptionError("--model is required, or --source-embeddings and --target-embeddings")
     check_vector_options(args)
@@ -119,9 +117,10 @@ def check_sides(
         raise OptionError("--model: both sides have vectors, so there is nothing to embed")
     if args.dim is not None and (args.dim < 1 or not any(ready)):
         raise OptionError(f"--dim {args.dim}: must be positive, and requires --SIDE-embeddings")
-    read = [*SIDES, "source_embeddings", "target_embeddings", *inputs]
-    for index, name in enumerate(outputs):
-        check_output(args, name, [*read, *outputs[:index]], files)
+    others = [*SIDES, *vectors, *inputs]
+    for name in outputs:
+        check_output(args, others, name, files=files)
+        others.append(name)
 
 
 def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = False) -> None:
@@ -176,9 +175,10 @@ def read_vectors(
 
 def check_output(
     args: argparse.Namespace,
-    name: str = "output",
     others: Sequence[str] = (),
-    files: Callable[[str], Sequence[str]] = lambda path: [path],
+    name: str = "output",
+    *,
+    files: Callable[[str], Sequence[str]] | None = None,
 ) -> None:
     """Checks the files of an argument that are written; - is stdout, None none.
 
@@ -186,26 +186,25 @@ def check_output(
         OptionError: if one cannot be written, or is a file of the arguments called `others`.
     """
     path = getattr(args, name)
-    for one in files(path) if path not in (None, "-") else ():
-        _check_output(args, name, one, others)
-
-
-def _check_output(args: argparse.Namespace, name: str, path: str, others: Sequence[str]) -> None:
-    named = f"{flag(name)} {path}"
-    for other in others:
-        if os.path.realpath(path) in map(os.path.realpath, _paths(getattr(args, other))):
-            raise OptionError(f"{named}: is also {flag(other)}; choose another")
-    if Path(path).is_dir():
-        raise OptionError(f"{named}: is a directory; name a file")
-    if Path(path).exists() and not Path(path).is_file():
-        raise OptionError(f"{named}: is not a regular file; use - for stdout")
-    if path.endswith(COMPRESSED_SUFFIXES):
-        raise OptionError(
-            f"{named}: is written uncompressed; drop the suffix, or write to - and pipe into gzip"
-        )
-    refuse_existing(path, args.overwrite, flag(name))
-    if not Path(path).parent.is_dir():
-        raise OptionError(f"{named}: no such directory; create it first")
+    if path in (None, "-"):
+        return
+    for one in map(Path, files(path) if files else [path]):
+        named = f"{flag(name)} {one}"
+        for other in others:
+            if os.path.realpath(one) in map(os.path.realpath, _paths(getattr(args, other))):
+                raise OptionError(f"{named}: is also {flag(other)}; choose another")
+        if one.is_dir():
+            raise OptionError(f"{named}: is a directory; name a file")
+        if one.exists() and not one.is_file():
+            raise OptionError(f"{named}: is not a regular file; use - for stdout")
+        if one.name.endswith(COMPRESSED_SUFFIXES):
+            raise OptionError(
+                f"{named}: is written uncompressed; drop the suffix, or write to - and pipe into "
+                "gzip"
+            )
+        refuse_existing(one, args.overwrite, flag(name))
+        if not one.parent.is_dir():
+            raise OptionError(f"{named}: no such directory; create it first")
 
 
 def refuse_existing(path: str | os.PathLike, overwrite: bool, argument: str = "--output") -> None:
@@ -266,14 +265,11 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
 
     try:
         encoder = xling_jax.load(path, args.dtype if args else None)
-    except ValueError as error:
-        if args is None or not args.dtype or not str(error).startswith("dtype="):
-            raise
-        raise OptionError(f"--dtype {args.dtype}: {str(error).partition(': ')[2]}") from error
-    if args is None or args.truncate_dim is None:
+        if args is not None and args.truncate_dim is not None:
+            encoder = encoder.truncated(args.truncate_dim)
         return encoder
-    try:
-        return encoder.truncated(args.truncate_dim)
     except ValueError as error:
-        rule = str(error).partition(" must be ")[2]
-        raise OptionError(f"--truncate-dim {args.truncate_dim}: must be {rule}") from error
+        name, is_value, rest = str(error).partition("=")
+        if args is None or not is_value or name not in ("dtype", "truncate_dim"):
+            raise
+        raise OptionError(f"{flag(name)} {rest}") from error

@@ -17,12 +17,10 @@ import numpy as np
 
 from xling_jax.cli import shards
 from xling_jax.cli.arguments import (
-    MODEL_HELP,
+    add_model,
     add_output,
-    add_vector_options,
     check_output,
     load_encoder,
-    refuse_existing,
 )
 from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
@@ -70,8 +68,7 @@ next start in JAX_COMPILATION_CACHE_DIR, otherwise in $XDG_CACHE_HOME/xling_jax 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", help=MODEL_HELP)
-    add_vector_options(parser)
+    add_model(parser)
     add("--input", help="text, one sentence per line; may be .gz .xz .zst .bz2; - for stdin")
     add_output(parser, "embedding file; - for stdout")
     add(
@@ -127,42 +124,38 @@ def _check_arguments(args: argparse.Namespace) -> None:
             raise OptionError(f"{flag(option)}: requires --documents")
     if args.splitter:
         check_splitter(args.splitter)
+    if args.prompt is not None and args.prompt_name is not None:
+        raise OptionError("--prompt and --prompt-name: give only one of them")
     if args.precision == "int8" and args.documents:
         raise OptionError(
             "--precision int8: ranges are learned on sentences, not --documents; use float16"
         )
-    if args.shard and not os.path.isfile(args.input):
-        raise OptionError(f"--shard: --input {args.input} is read twice; write it to a file")
-    if args.precision in ("int8", "binary", "ubinary"):
-        _check_second_file(args, args.precision)
-        beside = meaning_path(args.output)
-        if os.path.isdir(beside):
-            raise OptionError(f"--output {args.output}: {beside} is a directory; choose another")
-        if os.path.realpath(beside) == os.path.realpath(args.input):
-            raise OptionError(
-                f"--output {args.output}: {beside}, which is written with it, is also --input; "
-                "choose another"
-            )
-        refuse_existing(beside, args.overwrite)
     if args.precision != "float32" and args.format != "npy":
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
-    if args.prompt is not None and args.prompt_name is not None:
-        raise OptionError("--prompt and --prompt-name: give only one of them")
     if args.input != "-" and require_file(args.input, "--input").is_dir():
         raise OptionError(f"--input {args.input}: is a directory; name a file")
-    if args.precision == "int8" and not os.path.isfile(args.input):
-        raise OptionError(
-            f"--precision int8: --input {args.input} is read twice; write it to a file"
-        )
-    check_output(args, others=("input",))
+    for word, reads_twice in (
+        ("--shard", args.shard),
+        ("--precision int8", args.precision == "int8"),
+    ):
+        if reads_twice and not os.path.isfile(args.input):
+            raise OptionError(f"{word}: --input {args.input} is read twice; write it to a file")
+    _check_outputs(args, args.precision, "input")
 
 
-def _check_second_file(args: argparse.Namespace, precision: str) -> None:
-    if args.output == "-" or getattr(args, "is_remote", False):
+def _check_outputs(args: argparse.Namespace, precision: str, source: str) -> None:
+    """Checks the output, and the file beside it that says what codes mean."""
+    is_described = precision in ("int8", "binary", "ubinary")
+    if is_described and (args.output == "-" or getattr(args, "is_remote", False)):
         raise OptionError(
             f"--precision {precision}: is written with a second file beside it; choose a local "
             "--output, or float16"
         )
+    check_output(args, [source], files=_with_meaning if is_described else None)
+
+
+def _with_meaning(path: str) -> list[str]:
+    return [path, meaning_path(path)]
 
 
 def _embed(args: argparse.Namespace) -> None:
@@ -250,21 +243,23 @@ def _join(args: argparse.Namespace) -> None:
     paths = shards.check_parts(args.join)
     if args.format != "npy" or args.output == "-":
         raise OptionError("--join: writes an .npy file; join LASER's .bin files with cat")
-    check_output(args, others=("join",))
     parts = [read_embeddings(path) for path in paths]
     stored = [_quantizer_of(*part) for part in zip(paths, parts)]
+    _check_outputs(args, stored[0].precision, "join")
     for path, quantizer in zip(paths, stored):
         if quantizer.to_json() != stored[0].to_json():
             raise ValueError(
                 f"{path}: differs from {paths[0]} in dimensions, type or ranges; redo its share"
             )
-    if stored[0].dtype.kind != "f":
-        _check_second_file(args, stored[0].precision)
     # Codes decode to the middle of their step, and so become the same codes again.
-    starts = lambda part: range(0, len(part), _COPIED_ROWS)
-    chunks = (part[at : at + _COPIED_ROWS] for part in parts for at in starts(part))
-    file = {"dim": stored[0].dim, "overwrite": args.overwrite, "quantizer": stored[0]}
-    count = write_embeddings(args.output, chunks, **file)
+    blocks = ((part, at) for part in parts for at in range(0, len(part), _COPIED_ROWS))
+    count = write_embeddings(
+        args.output,
+        (part[at : at + _COPIED_ROWS] for part, at in blocks),
+        dim=stored[0].dim,
+        overwrite=args.overwrite,
+        quantizer=stored[0],
+    )
     joined = counted(count, "row"), counted(len(paths), "part")
     _logger.info("%s: %s from %s", args.output, *joined)
 

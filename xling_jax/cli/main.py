@@ -136,9 +136,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             "xling: error: stdout is closed; redirect it, to /dev/null if need be", file=sys.stderr
         )
         return 1
-    parser = make_parser()
-    args, rest = parser.parse_known_args(argv)
-    args.words = sys.argv[1:] if argv is None else list(argv)  # for what records its command
+    parser, words = make_parser(), sys.argv[1:] if argv is None else [*argv]
+    # The shell leaves alone the ~ of `--input=~/text.de`.
+    home = os.path.expanduser("~/")
+    args, rest = parser.parse_known_args(
+        [re.sub(r"^(--[\w-]+=)~/", rf"\1{home}", w) for w in words]
+    )
+    args.words = words  # for what records its command
     for name in ("debug", "quiet"):  # after the command as well
         if f"--{name}" in rest:
             rest.remove(f"--{name}")
@@ -151,7 +155,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = did_you_mean(word.partition("=")[0], flags)
         parser.error(f"{args.command}: unknown argument {word}{hint and f'; {hint}'}")
     args.config_overrides = overrides
-    _expand_home(args)
     _set_up(args.quiet)
     from xling_jax.cli.remote import local_arguments
     from xling_jax.cli.shards import name_output
@@ -181,20 +184,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = f"--config.{text}"
         print(f"xling {args.command}: error: {printable(text)}", file=sys.stderr)
         return 2 if isinstance(error, OptionError) else 1
-
-
-def _expand_home(args: argparse.Namespace) -> None:
-    """Expands `~/`, which the shell leaves alone in `--input=~/text.de`."""
-
-    def expand(value: object) -> object:
-        if isinstance(value, list):
-            return [expand(item) for item in value]
-        is_home = isinstance(value, str) and value.startswith("~/")
-        return os.path.expanduser(value) if is_home else value
-
-    for name, value in vars(args).items():
-        if name not in ("words", "config_overrides"):
-            setattr(args, name, expand(value))
 
 
 def _use_large_pages() -> None:

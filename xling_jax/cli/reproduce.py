@@ -99,7 +99,8 @@ def _run(args: argparse.Namespace) -> None:
             measured[row.name] = [Measured() for _ in seeds]
             for reproduction, found in zip(seeds, measured[row.name]):
                 for part in row.parts:
-                    found.update(TASKS[part.task](reproduction, part))
+                    measure, _ = TASKS[part.task]
+                    found.update(measure(reproduction, part))
         results.append(page.Result(name, table, args.scale, measured))
     if not args.dry_run:
         print(printable(page.write(args.output or args.workdir, args.table, results)))

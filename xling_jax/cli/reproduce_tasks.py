@@ -15,50 +15,41 @@ from xling_jax.files.whole import read_json
 from xling_jax.options import OptionError
 from xling_jax.papers.tables import Cells, Key, Part, Published, Table
 
-# Data of the papers -> where in `--data` the `paper` scale reads it, and where it is from.
+# Data of the papers -> where in `--data` the `paper` scale reads it, what other scales take where
+# that is missing (the first that is there), and where it is from.
 DATA = {
     "mldoc": (
         ["classification/mldoc"],
+        ["classification/sib200", "classification/*"],
         "MLDoc needs Reuters RCV1 and RCV2, which NIST licenses "
         "(https://trec.nist.gov/data/reuters/reuters.html); make it with `python -m "
         "xling_jax.eval.mldoc`",
     ),
     "senteval": (
         ["probing"],
+        [],
         "SentEval's data: https://github.com/facebookresearch/SentEval, data/downstream",
     ),
     "europarl-5k": (
         ["retrieval/europarl_5k.tsv.gz"],
+        ["retrieval/europarl.dev.tsv.gz", "retrieval/*"],
         "xling reproduce europarl-5k --output DIR/retrieval/europarl_5k.tsv.gz makes it",
     ),
     "wmt16": (
         ["docs/wmt16.en.jsonl.gz", "docs/wmt16.fr.jsonl.gz", "docs/wmt16.pairs.tsv"],
+        ["docs/*.dev.jsonl*", "docs/*.jsonl*"],
         "pages and pairs of https://www.statmt.org/wmt16/bilingual-task.html; the config "
         "lawdr_wmt16 says how to make it",
     ),
     "wmt19": (
         ["docs/wmt19.jsonl.gz"],
+        ["docs/*.dev.jsonl*", "docs/*.jsonl*"],
         "http://data.statmt.org/news-commentary/v14/documents.tgz; the config lawdr_wmt19 says how "
         "to make it",
     ),
 }
-# Where retrieval and classification are measured: the first that is in `--data`.
-_EUROPARL = ("retrieval/europarl_5k.tsv.gz", "retrieval/europarl.dev.tsv.gz", "retrieval/*")
-_LABELED = ("classification/mldoc", "classification/sib200", "classification/*")
 XSR = (200_000, 2_000)
 _XSR_SMOKE = (150, 50)
-# Task -> data of the papers that it needs.
-_NEEDS = {
-    "classification": "mldoc",
-    "classes": "mldoc",
-    "probing": "senteval",
-    "xsr": "Europarl v7",
-    "retrieval": "europarl-5k",
-    "neighbors": "europarl-5k",
-    "language": "wmt16",
-    **dict.fromkeys(("wmt16", "wmt16-first512", "wmt16-document", "documents-wmt16"), "wmt16"),
-    **dict.fromkeys(("wmt19", "wmt19-first512", "wmt19-document", "documents-wmt19"), "wmt19"),
-}
 
 
 @dataclass
@@ -78,10 +69,18 @@ class Measured:
         self.facts += [fact for fact in other.facts if fact not in self.facts]
 
 
+def _files(self: Reproduction, name: str) -> list[Path]:
+    """The files of data of the papers, or below `paper` one in their place."""
+    paths, instead, _ = DATA[name]
+    files = [self.data / path for path in paths] if self.data else []
+    is_there = bool(files) and all(path.exists() for path in files)
+    return files if is_there else self.find(*instead)[:1]
+
+
 def _classification(self: Reproduction, part: Part) -> Measured:
     from xling_jax.eval.classification_data import list_languages
 
-    folder = self.find(*_LABELED)[:1]
+    folder = _files(self, "mldoc")
     codes = list_languages(folder[0]) if folder else []
     part = dataclasses.replace(part, languages=tuple(c for c in part.languages if c in codes))
     one_seed = {"mlp", "linear"} & {*part.options} and self.scale == "smoke"
@@ -139,7 +138,7 @@ def _chosen(
 
 
 def _retrieval(self: Reproduction, part: Part) -> Measured:
-    results, _ = self.evaluate(part, "retrieval", self.find(*_EUROPARL)[:1])
+    results, _ = self.evaluate(part, "retrieval", _files(self, "europarl-5k"))
     return _found_in(results, part)
 
 
@@ -180,23 +179,12 @@ def _xsr(self: Reproduction, part: Part) -> Measured:
 def _probing(self: Reproduction, part: Part) -> Measured:
     names = {"SST2": "SST"} | {name: name for name in ("MR", "CR", "MPQA", "SUBJ", "TREC")}
     words = ["--classifier", "mlp", "--tasks", ",".join(names)]
-    results, _ = self.evaluate(part, "probing", self.find("probing"), *words)
+    results, _ = self.evaluate(part, "probing", _files(self, "senteval"), *words)
     metrics = results.get("metrics") or {}
     cells = {
         Key(part.measure, "en", to): metrics.get(f"{name}/accuracy") for name, to in names.items()
     }
     return Measured({key: 100 * value for key, value in cells.items() if value is not None})
-
-
-def _documents(self: Reproduction, name: str) -> tuple[list[object], list[object]]:
-    """Files of WMT16 or WMT19, or below `paper` others in their place; options to read them."""
-    paths, _ = DATA[name]
-    if self.data and all((self.data / path).exists() for path in paths):
-        files = [self.data / path for path in paths]
-        options = ["--gold", files[2], "--domain", "domain"] if name == "wmt16" else []
-        return files[:2], [*options, "--languages", "en,fr"] if options else []
-    files = self.find("docs/*.dev.jsonl*", "docs/*.jsonl*")[:1]
-    return files, ["--languages", "en,fr"] if name == "wmt16" else []
 
 
 def _ranked(self: Reproduction, part: Part) -> Part:
@@ -218,8 +206,10 @@ def _ranked(self: Reproduction, part: Part) -> Part:
 def _alignment(self: Reproduction, part: Part) -> Measured:
     """The eight cells of LAWDR, or a baseline of whole documents."""
     name, _, baseline = part.task.partition("-")
-    files, options = _documents(self, name)
-    results, _ = self.evaluate(_ranked(self, part), "alignment", files, *options)
+    files = _files(self, name)
+    options = ["--languages", "en,fr"] if name == "wmt16" else []
+    options += ["--gold", files[2], "--domain", "domain"] if files[2:] else []
+    results, _ = self.evaluate(_ranked(self, part), "alignment", files[:2], *options)
     found = Measured()
     for data, matrix in (results.get("matrices") or {}).items():
         for cell, pairs in matrix["cells"].items():
@@ -237,12 +227,10 @@ def _alignment(self: Reproduction, part: Part) -> Measured:
 
 
 def _language(self: Reproduction, part: Part) -> Measured:
-    files, _ = _documents(self, "wmt16")
     words = ["--languages", "en,fr"]
     words += ["--site", "eu2007.de"] if self.scale == "paper" else []
-    results, place = self.evaluate(
-        _ranked(self, part), "language", files[:2], *words, pictures=True
-    )
+    files = _files(self, "wmt16")[:2]
+    results, place = self.evaluate(_ranked(self, part), "language", files, *words, pictures=True)
     found = Measured()
     for metric, value in (results.get("metrics") or {}).items():
         found.cells[Key(part.measure, target=metric.rpartition("/")[2])] = 100 * value
@@ -255,12 +243,11 @@ def _language(self: Reproduction, part: Part) -> Measured:
 def _document_counts(self: Reproduction, part: Part) -> Measured:
     from xling_jax.documents.records import read_documents
 
-    files, _ = _documents(self, part.task.removeprefix("documents-"))
+    files = _files(self, part.task.removeprefix("documents-"))
     if self.dry_run:
         return Measured()
-    kept = [
-        d for f in files for d in read_documents(f) if d.language in (part.languages or d.language)
-    ]
+    found = (document for file in files[:2] for document in read_documents(file))
+    kept = [one for one in found if not part.languages or one.language in part.languages]
     if not kept:
         return Measured()
     words = sum(len(sentence.split()) for one in kept for sentence in one.sentences)
@@ -269,8 +256,7 @@ def _document_counts(self: Reproduction, part: Part) -> Measured:
 
 def _neighbors(self: Reproduction, part: Part) -> Measured:
     """The nearest three sentences of each language, without the translation itself."""
-    files = self.find(*_EUROPARL)
-    model = self.model(part.encoder)
+    files, model = _files(self, "europarl-5k"), self.model(part.encoder)
     if self.dry_run or not files:
         return Measured()
     import xling_jax
@@ -292,8 +278,7 @@ def _neighbors(self: Reproduction, part: Part) -> Measured:
 
 def _classes(self: Reproduction, part: Part) -> Measured:
     """t-SNE of the German test documents by class."""
-    folder = self.find(*_LABELED)[:1]
-    model = self.model(part.encoder)
+    folder, model = _files(self, "mldoc"), self.model(part.encoder)
     if self.dry_run or not folder:
         return Measured()
     import numpy as np
@@ -376,37 +361,38 @@ def _pairs(self: Reproduction, part: Part) -> Measured:
     return Measured({Key(part.measure): value})
 
 
-TASKS: dict[str, Callable[[Reproduction, Part], Measured]] = {
-    "classification": _classification,
-    "classes": _classes,
-    "retrieval": _retrieval,
-    "xsr": _xsr,
-    "probing": _probing,
-    "neighbors": _neighbors,
-    "language": _language,
-    **dict.fromkeys(("wmt16", "wmt16-first512", "wmt16-document"), _alignment),
-    **dict.fromkeys(("wmt19", "wmt19-first512", "wmt19-document"), _alignment),
-    **dict.fromkeys(("documents-wmt16", "documents-wmt19"), _document_counts),
-    "size": _size,
-    "speed": _speed,
-    "update-time": _speed,
-    "memory": _memory,
-    **dict.fromkeys(("raw-pairs", "filtered-pairs"), _pairs),
+# Name -> how it is measured, and what data of the papers that needs.
+TASKS: dict[str, tuple[Callable[[Reproduction, Part], Measured], str]] = {
+    "classification": (_classification, "mldoc"),
+    "classes": (_classes, "mldoc"),
+    "retrieval": (_retrieval, "europarl-5k"),
+    "neighbors": (_neighbors, "europarl-5k"),
+    "xsr": (_xsr, "Europarl v7"),
+    "probing": (_probing, "senteval"),
+    "language": (_language, "wmt16"),
+    **dict.fromkeys(("wmt16", "wmt16-first512", "wmt16-document"), (_alignment, "wmt16")),
+    **dict.fromkeys(("wmt19", "wmt19-first512", "wmt19-document"), (_alignment, "wmt19")),
+    "documents-wmt16": (_document_counts, "wmt16"),
+    "documents-wmt19": (_document_counts, "wmt19"),
+    "size": (_size, ""),
+    **dict.fromkeys(("speed", "update-time"), (_speed, "")),
+    "memory": (_memory, ""),
+    **dict.fromkeys(("raw-pairs", "filtered-pairs"), (_pairs, "")),
 }
 
 
 def needed(table: Table) -> list[str]:
     """The data, and encoders, that the rows of a table need at `paper`."""
     parts = [part for row in table.rows for part in row.parts]
-    names = dict.fromkeys(_NEEDS[part.task] for part in parts if part.task in _NEEDS)
+    names = dict.fromkeys(TASKS[part.task][1] for part in parts)
     stand_ins = [p for p in parts if isinstance(p.encoder, Published) and p.encoder.stand_in]
-    return [*names, *(["encoders"] if stand_ins else [])]
+    return [*filter(None, names), *(["encoders"] if stand_ins else [])]
 
 
 def missing_data(data: Path | None, names: Sequence[str]) -> None:
     """Raises OptionError, in one line, for data of the papers that `--data` lacks."""
     for name in names:
-        paths, origin = DATA.get(name, ([], ""))
+        paths, _, origin = DATA.get(name, ([], [], ""))
         for path in paths:
             if not data or not (data / path).exists():
                 place = (data or Path("DIR")) / path

@@ -11,7 +11,7 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from xling_jax.cli.arguments import MODEL_HELP, add_vector_options, check_input, load_encoder
+from xling_jax.cli.arguments import add_model, check_input, load_encoder
 from xling_jax.cli.options import flag
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.untrusted import printable
@@ -37,8 +37,7 @@ With several queries, each line begins with the number of its query.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", nargs="?", help="what to look for")
-    parser.add_argument("--model", required=True, help=MODEL_HELP)
-    add_vector_options(parser)
+    add_model(parser, required=True)
     add_corpus_options(parser, required=True)
     parser.add_argument("--query-file", metavar="FILE", help="one query per line; - for stdin")
     parser.add_argument("--k", type=int, default=10, help="lines per query (default: 10)")

@@ -7,7 +7,6 @@ share that failed is started again; it needs nothing from the others.
 from __future__ import annotations
 
 import argparse
-import collections
 import dataclasses
 import os
 import re
@@ -93,27 +92,20 @@ def check_parts(words: Sequence[str]) -> list[str]:
         OptionError: if a part is missing, or one does not belong to the others.
     """
     paths = matching_files(words, "--join")
-    found = []
+    parts: dict[str, str] = {}
+    output = None
     for path in paths:
         match = _PART.fullmatch(path)
         if match is None:
             raise OptionError(f"--join {path}: must be named as --shard names it, X-00001-of-00016")
         stem, index, count, suffix = match.groups()
-        found.append(((stem, int(count), suffix), int(index), path))
-    ((output, _),) = collections.Counter(output for output, *_ in found).most_common(1)
-    parts: dict[int, str] = {}
-    for other, index, path in found:
-        if other != output:
-            usual = next(path for each, _, path in found if each == output)
-            raise OptionError(f"--join {path}: is not of the same output as {usual}; leave it out")
+        if output not in (None, (stem, count, suffix)):
+            raise OptionError(f"--join {path}: is not of the same output as {paths[0]}")
         if index in parts:
             raise OptionError(f"--join {path}: is named twice; name each part once")
-        parts[index] = path
-    stem, count, suffix = output
-    for index in range(1, count + 1):
-        if index not in parts:
-            missing = Shard(index, count).part_path(f"{stem}{suffix or ''}")
-            raise OptionError(
-                f"--join: {missing} is missing; run --shard {Shard(index, count)} first"
-            )
-    return [parts[index] for index in range(1, count + 1)]
+        output, parts[index] = (stem, count, suffix), path
+    for shard in (Shard(index, int(count)) for index in range(1, int(count) + 1)):
+        if f"{shard.index:05}" not in parts:
+            missing = shard.part_path(f"{stem}{suffix or ''}")
+            raise OptionError(f"--join: {missing} is missing; run --shard {shard} first")
+    return [parts[index] for index in sorted(parts, key=int)]
