@@ -135,7 +135,7 @@ def test_a_directory_beside_the_output_is_found_before_the_model_is_loaded(
     monkeypatch.setattr(xling_jax, "load", lambda *_: pytest.fail("loaded"))
     (tmp_path / "e.npy.json").mkdir()
     arguments = ("--input", text_file, "--output", tmp_path / "e.npy", "--overwrite")
-    with pytest.raises(OptionError, match=r"--output .*e\.npy\.json is a directory; choose"):
+    with pytest.raises(OptionError, match=r"--output .*e\.npy\.json: is a directory; name"):
         run(*arguments, "--precision", "binary")
 
 
