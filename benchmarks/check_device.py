@@ -1,4 +1,4 @@
-"""Everything needed to judge a device, in under nine minutes, on one page.
+"""Everything needed to judge a device, in under eight minutes, on one page.
 
     launch/check_device.sh --output check/            # a GPU or TPU: sizes base and paper
     launch/check_device.sh --output check/ --small    # any machine, three minutes
@@ -6,9 +6,11 @@
 Needs no network, no TensorFlow and no data. Checks vectors and gradients of every family against
 this machine's CPU in float32; measures updates and encoding with the share of the device's peak,
 fused against plain attention, exact search, and whether the input keeps up; and writes
-OUTPUT/README.md with two plots. PyTorch trains T-LASER beside ours if it is installed. Dropout uses
+OUTPUT/README.md with two plots. PyTorch, if it is installed, trains T-LASER in turns with ours on
+the same tokens: compiled and eager, with each output layer and attention that it has. Dropout uses
 `dropout_generator="hash"`. Programs of a part are compiled side by side, before any of them is
-timed. A part that fails says so on the page, and the others run; the exit status is then 1.
+timed. Parts run in the order of what is worth most; those that would begin after `--minutes` are
+named on the page. A part that fails says so there, and the others run; the exit status is then 1.
 """
 
 import argparse
@@ -59,8 +61,19 @@ ENCODERS = {
 # 7 bits of a fraction, as float16 and bfloat16 do.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 1e-3, "float16": 1e-4}
 LENGTH = 32
-# Of a side of PyTorch's batch, which keeps all logits in float32.
-TORCH_TOKENS = 16_384
+# Name of a PyTorch peer -> mode of torch.compile, output loss, whether attention is masked.
+PEERS = {
+    "compiled, chunked loss": ("max-autotune-no-cudagraphs", "chunked_loss", True),
+    "compiled, Liger's loss": ("max-autotune-no-cudagraphs", "liger_loss", True),
+    "compiled, chunked loss, rows of one length": (
+        "max-autotune-no-cudagraphs",
+        "chunked_loss",
+        False,
+    ),
+    "compiled, plain loss": ("max-autotune-no-cudagraphs", "plain_loss", True),
+    "compiled with CUDA graphs, plain loss": ("max-autotune", "plain_loss", True),
+    "eager, chunked loss": (None, "chunked_loss", True),
+}
 
 
 @dataclasses.dataclass
@@ -73,6 +86,7 @@ class Form:
         updates: that are timed.
         rows: of both sides of the exact search.
         lengths: of attention.
+        peers: of `PEERS`, to be timed.
         deadline_s: `time.monotonic()` after which no further measurement begins.
         late: whether there was no time for a measurement.
     """
@@ -82,6 +96,7 @@ class Form:
     updates: int
     rows: int
     lengths: tuple[int, ...]
+    peers: tuple[str, ...]
     deadline_s: float
     late: bool = False
 
@@ -100,15 +115,17 @@ def side_by_side(jobs: Mapping[Any, Callable[[], Any]]) -> dict[Any, Any]:
         return dict(zip(jobs, pool.map(lambda job: job(), jobs.values())))
 
 
+def seconds_of(run: Callable[[], Any]) -> float:
+    """Seconds of a call until its result is there."""
+    start = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - start
+
+
 def median_seconds(run: Callable[[], Any], repeats: int) -> float:
     """Seconds of a call until its result is there, after one that compiles."""
-    jax.block_until_ready(run())
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(run())
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+    seconds_of(run)
+    return statistics.median(seconds_of(run) for _ in range(repeats))
 
 
 def memory_gb(program: Any) -> str:
@@ -199,7 +216,7 @@ def cosine(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def updates(form: Form) -> tuple[str, bool]:
-    """Updates of every family in the device's own dtype, and PyTorch's of T-LASER."""
+    """Updates of every family in the device's own dtype."""
     jobs = {
         f"{name} {size}": functools.partial(Update, config, size, form)
         for size in form.sizes
@@ -210,11 +227,6 @@ def updates(form: Form) -> tuple[str, bool]:
         arguments = UPDATES["T-LASER"], form.sizes[0], form, False
         jobs[f"T-LASER {form.sizes[0]}, XLA alone"] = functools.partial(Update, *arguments)
     rows = [(name, *update.measure()) for name, update in form.all_of(side_by_side(jobs).items())]
-    if importlib.util.find_spec("torch"):
-        for size in form.all_of(form.sizes):
-            tokens = min(form.tokens, TORCH_TOKENS)
-            name = f"T-LASER {size}, PyTorch, {tokens:,} tokens"
-            rows.append((name, *torch_update(size, tokens, form.updates), "", "", ""))
     header = ("update", "dtype", "ms", "tokens/s", "share of peak", "compiled in s", "GB")
     return markdown_table(header, rows), True
 
@@ -267,10 +279,8 @@ class Update:
         self.program = steps.train.lower(training.shapes, self.batch, np.int32(0)).compile()
         self.compiled_s = time.perf_counter() - start
 
-    def measure(self) -> tuple[str, ...]:
-        """Dtype, milliseconds, tokens/s, share of the peak, seconds to compile, memory."""
-        from xling_jax.train.flops import peak_flops
-
+    def start(self) -> Callable[[], None]:
+        """A function that does the updates of one measurement and waits for them."""
         state, index = self.init(), 0
 
         def run() -> None:
@@ -280,36 +290,76 @@ class Update:
                 state, _ = self.program(state, self.batch, np.int32(index))
             jax.block_until_ready(state)
 
-        seconds = median_seconds(run, 3) / self.form.updates
+        return run
+
+    def measure(self) -> tuple[str, ...]:
+        """Dtype, milliseconds, tokens/s, share of the peak, seconds to compile, memory."""
+        from xling_jax.train.flops import peak_flops
+
+        seconds = median_seconds(self.start(), 3) / self.form.updates
         peak = peak_flops(jax.devices()[0], self.dtype) * len(jax.devices())
         rate, share = 2 * self.form.tokens / seconds, self.flops / seconds / peak
         numbers = f"{seconds * 1e3:.1f}", f"{rate:,.0f}", f"{share:.0%}", f"{self.compiled_s:.0f}"
         return self.dtype, *numbers, memory_gb(self.program)
 
 
-def torch_update(size: str, tokens: int, updates: int) -> tuple[str, ...]:
-    """As `Update.measure`, the first three, of PyTorch."""
+def peers(form: Form) -> tuple[str, bool]:
+    """T-LASER's updates in turns with PyTorch's, on the same tokens."""
+    if not importlib.util.find_spec("torch"):
+        return "PyTorch is not installed.", True
+    rows = []
+    for size in form.sizes:
+        ours = Update(UPDATES["T-LASER"], size, form)
+        run = ours.start()
+        run()
+        for name in form.all_of(form.peers):
+            try:
+                start = time.perf_counter()
+                theirs, torch_gb = torch_updates(size, form, *PEERS[name])
+                theirs()
+                compiled_s = time.perf_counter() - start
+                seconds = [[seconds_of(turn) for turn in (run, theirs)] for _ in range(5)]
+                mine, other = np.median(seconds, axis=0) / form.updates * 1e3
+                cells = f"{mine:.1f}", f"{other:.1f}", f"{other / mine:.2f}", f"{compiled_s:.0f}"
+                rows.append((size, name, *cells, torch_gb()))
+            except Exception as error:  # no such package, no memory, a compiler that gives up
+                why = f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}"
+                rows.append((size, name, f"no: {why:.80}", "", "", "", ""))
+    header = ("size", f"PyTorch, {form.tokens:,} tokens", "ours, ms", "theirs, ms", "ratio")
+    return markdown_table((*header, "theirs compiled in s", "theirs, GB"), rows), True
+
+
+def torch_updates(
+    size: str, form: Form, compile_mode: str | None, loss: str, masked: bool
+) -> tuple[Callable[[], None], Callable[[], str]]:
+    """As `Update.start`, of PyTorch; and a function that tells its peak of memory."""
     import torch
     import torch_tlaser
 
     experiment = load(UPDATES["T-LASER"], size)
     where = "cuda" if torch.cuda.is_available() else "cpu"
     half = where == "cuda" and torch.cuda.is_bf16_supported()
-    trainer = torch_tlaser.Trainer(torch_tlaser.of_experiment(experiment).to(where), 0.0)
-    batch = make_batch(tokens // LENGTH, LENGTH, experiment.preparation.vocab.size)
+    if where == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    model = torch_tlaser.of_experiment(experiment).to(where)
+    model.masked, model.output_loss = masked, getattr(torch_tlaser, loss)
+    trainer = torch_tlaser.Trainer(model, compile_mode=compile_mode)
+    batch = make_batch(form.tokens // LENGTH, LENGTH, experiment.preparation.vocab.size)
     names = ("source_tokens", "target_tokens", "target_language")
     arrays = [torch.from_numpy(batch[name]).long().to(where) for name in names]
 
     def run() -> None:
         with torch.autocast(where, torch.bfloat16, enabled=half):
-            for _ in range(updates):
-                trainer.step(*arrays, both_directions=False)
+            for _ in range(form.updates):
+                trainer.step(*arrays)
         if where == "cuda":
             torch.cuda.synchronize()
 
-    seconds = median_seconds(run, 3) / updates
-    dtype = "bfloat16" if half else "float32"
-    return dtype, f"{seconds * 1e3:.1f}", f"{2 * tokens / seconds:,.0f}"
+    memory = lambda: (
+        f"{torch.cuda.max_memory_allocated() / 1e9:.2f}" if where == "cuda" else "unknown"
+    )
+    return run, memory
 
 
 def encoding(form: Form) -> tuple[str, bool]:
@@ -433,6 +483,7 @@ PARTS = {
     "Device": device_facts,
     "Correctness": correctness,
     "Updates": updates,
+    "Peer": peers,
     "Encoding": encoding,
     "Attention": attention,
     "Exact search": search,
@@ -468,16 +519,16 @@ def main() -> int:
     )
     parser.add_argument("--output", type=Path, required=True, help="directory of the page")
     parser.add_argument("--small", action="store_true", help="for a CPU, or to try it")
-    parser.add_argument("--minutes", type=float, default=8.5, help="begin nothing after that")
+    parser.add_argument("--minutes", type=float, default=7.5, help="begin nothing after that")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     args = parser.parse_args()
     deadline_s = time.monotonic() + 60 * args.minutes
     memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)  # JAX's share of it
     # The paper's update of T-LASER is 131,072 tokens.
     tokens = 131_072 if memory > 100e9 else 65_536 if memory > 40e9 else 16_384
-    form = Form(("paper", "base"), tokens, 5, 100_000, (32, 128, 512, 2048), deadline_s)
+    form = Form(("paper", "base"), tokens, 5, 100_000, (32, 128, 512, 2048), (*PEERS,), deadline_s)
     if args.small:
-        form = Form(("small",), 1024, 2, 4_000, (64,), deadline_s)
+        form = Form(("small",), 1024, 2, 4_000, (64,), ("eager, chunked loss",), deadline_s)
     args.output.mkdir(parents=True, exist_ok=True)
     begun, failed, page = time.monotonic(), [], ["# Device check\n"]
     flags = os.environ.get("XLA_FLAGS", "")

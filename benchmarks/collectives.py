@@ -18,7 +18,8 @@ Prints for each kind of collective: count, MiB of full arrays, MiB sent per devi
 parameters alone. Below that, the memory of one device in GiB. With `--topology`, also how much of
 what the results of the operations outside loops occupy is padding of arrays to tiles, in main
 memory (HBM) and in the vector memory beside the cores (VMEM); how many collectives run beside
-computation; and how many results are computed a second time to save memory.
+computation; how many results are computed a second time to save memory; and the time of an update
+that the compiler estimates, in which loops count once.
 """
 
 import argparse
@@ -33,7 +34,8 @@ CONFIGS = ("ct_laser:base", "laser:base", "lightweight", "static")
 
 
 def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path | None):
-    """Compiles; returns the program, bytes of all parameters, memory per device, and seconds.
+    """Compiles; returns the program, its estimated seconds, bytes of all parameters, memory per
+    device, rows, and seconds of compilation.
 
     The text of the program is also written to the directory `keep`, unless that is None.
     """
@@ -55,11 +57,11 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     compiled = dry_run.compile_update(training, mesh, bucket, False)
     memory = update_memory(training, mesh, compiled)
     seconds = time.perf_counter() - start
-    program = compiled.as_text()
+    program, estimate = compiled.as_text(), compiled.cost_analysis().get("optimal_seconds", 0)
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / f"{name.replace(':', '_')}.{fsdp}.hlo.txt").write_text(program)
-    return program, 4 * count_parameters(training.shapes.params), memory, rows, seconds
+    return program, estimate, 4 * count_parameters(training.shapes.params), memory, rows, seconds
 
 
 # A shape with the order of its axes, innermost first, and the tile of the last two: 8 × 128 for
@@ -160,11 +162,12 @@ def main() -> None:
     table, memories, programs = [], [], []
     for name in args.configs:
         for fsdp in args.fsdp or (1, len(devices)):
-            program, parameters, memory, rows, seconds = update_of(
+            program, estimate, parameters, memory, rows, seconds = update_of(
                 name, fsdp, devices, dtype, args.length, args.keep
             )
             found = read_collectives(program, len(devices))
-            programs += [program_row(name, fsdp, program)] if args.topology else []
+            if args.topology:
+                programs.append((*program_row(name, fsdp, program), f"{1000 * estimate:.2f}"))
             table += rows_of(name, fsdp, len(devices), found, parameters)
             sizes = [f"{size / 2**30:.3f}" for size in (*memory, sum(memory))]
             memories.append((name, fsdp, f"{rows:,} x {args.length}", *sizes, f"{seconds:.0f}"))
@@ -176,7 +179,7 @@ def main() -> None:
     print(f"\n{interleaved.markdown_table((*header, 'total', 'compile time, s'), memories)}")
     if programs:
         header = ("config", "fsdp", "padding in HBM", "in VMEM", "collectives beside computation")
-        header += ("computed twice",)
+        header += ("computed twice", "estimated ms")
         print(f"\n{interleaved.markdown_table(header, programs)}")
 
 

@@ -1,8 +1,9 @@
 """T-LASER in plain PyTorch, as a baseline: the same architecture, shortcuts and loss.
 
-Optimized PyTorch for a CPU: fused attention, one projection for queries, keys and values, the fused
-AdamW. As in `xling_jax.models.tlaser`, the last encoder layer computes
-position 0 alone and attention over the single memory slot is a projection.
+Optimized PyTorch: fused attention, one projection for queries, keys and values, the fused AdamW,
+and if asked for `torch.compile` and an output layer whose logits are never whole in memory. As in
+`xling_jax.models.tlaser`, the last encoder layer computes position 0 alone and attention over the
+single memory slot is a projection.
 """
 
 import math
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from xling_jax.models.numpy_encoders import sinusoidal_positions
 
@@ -71,8 +73,37 @@ class Layer(nn.Module):
         return states + self.drop(self.outer(hidden))
 
 
+def plain_loss(states, table, labels, **settings):
+    """Label-smoothed cross-entropy, summed over tokens, of all logits at once."""
+    return F.cross_entropy(F.linear(states, table), labels, reduction="sum", **settings)
+
+
+def chunked_loss(states, table, labels, chunks=8, **settings):
+    """The same a chunk of tokens at a time, whose logits the backward pass computes again.
+
+    `torch.nn.functional.linear_cross_entropy` smooths no labels in chunks (PyTorch 2.13).
+    """
+    parts = zip(states.chunk(chunks), labels.chunk(chunks), strict=True)
+    loss = lambda states, labels: plain_loss(states, table, labels, **settings)
+    return sum(checkpoint(loss, *part, use_reentrant=False) for part in parts)
+
+
+def liger_loss(states, table, labels, **settings):
+    """The same by Liger's fused kernel (package `liger-kernel`; on GPUs)."""
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+    return LigerFusedLinearCrossEntropyLoss(reduction="sum", **settings)(table, states, labels)
+
+
 class TLaser(nn.Module):
-    """Encoder, decoder and output layer."""
+    """Encoder, decoder and output layer.
+
+    `masked` is whether attention leaves out padding, which keeps PyTorch's fastest kernels away;
+    without, the rows of a batch must have one length. `output_loss` is one of the losses above.
+    """
+
+    masked = True
+    output_loss = staticmethod(plain_loss)
 
     def __init__(
         self, *, vocab_size, num_languages, width, layers, heads, ffn_width, dropout, pad_id=1
@@ -102,7 +133,7 @@ class TLaser(nn.Module):
 
     def encode(self, tokens):
         """[batch, length] ids -> [batch, width]."""
-        mask = (tokens != self.pad_id)[:, None, None, :]
+        mask = (tokens != self.pad_id)[:, None, None, :] if self.masked else None
         states = self.embed(self.source_table, tokens)
         for number, layer in enumerate(self.layers):
             states = layer(states, mask, first_only=number == len(self.layers) - 1)
@@ -116,12 +147,11 @@ class TLaser(nn.Module):
         memory = torch.cat([sentence, self.language_table(language)], dim=-1)
         # Padding is on the right, so the causal mask hides it from real tokens.
         states = self.decoder(self.embed(self.target_table, previous), memory=memory, causal=True)
-        logits = self.output_table(self.decoder_norm(states))
-        loss = F.cross_entropy(
-            logits.flatten(0, 1),
+        loss = self.output_loss(
+            self.decoder_norm(states).flatten(0, 1),
+            self.output_table.weight,
             labels.flatten(),
             ignore_index=self.pad_id,
-            reduction="sum",
             label_smoothing=smoothing,
         )
         return loss, (labels != self.pad_id).sum()
@@ -156,10 +186,18 @@ class Trainer:
     Args:
         model: the model to train.
         distance_weight: β; 0 is T-LASER.
+        compile_mode: of `torch.compile` for forward and backward pass, or None.
     """
 
-    def __init__(self, model: TLaser, distance_weight: float = 0.0):
+    def __init__(
+        self, model: TLaser, distance_weight: float = 0.0, compile_mode: str | None = None
+    ):
         self.model, self.distance_weight = model.train(), distance_weight
+        self.loss = self._loss
+        if compile_mode:
+            # Around Liger's own kernels the compiler breaks.
+            whole = model.output_loss is not liger_loss
+            self.loss = torch.compile(self._loss, mode=compile_mode, fullgraph=whole, dynamic=False)
         self.optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=5e-4,
@@ -169,8 +207,7 @@ class Trainer:
             fused=True,
         )
 
-    def step(self, source, target, language, both_directions=False) -> float:
-        """Trains on [batch, length] ids; returns the loss per token."""
+    def _loss(self, source, target, language, both_directions):
         model, rows = self.model, len(source)
         encode_target = both_directions or self.distance_weight
         sentences = model.encode(torch.cat([source, target]) if encode_target else source)
@@ -182,9 +219,13 @@ class Trainer:
         if self.distance_weight:
             constraint = distance_constraint(sentences[:rows], sentences[rows:])
             loss = 0.5 * loss + self.distance_weight * constraint
-        loss = loss / tokens
+        return loss / tokens
+
+    def step(self, source, target, language, both_directions=False) -> torch.Tensor:
+        """Trains on [batch, length] ids; returns the loss per token, on the device."""
+        loss = self.loss(source, target, language, both_directions)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 25.0, foreach=True)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 25.0, foreach=True)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return loss.item()
+        return loss.detach()

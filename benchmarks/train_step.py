@@ -126,7 +126,7 @@ def torch_worker(experiment, batch: dict[str, np.ndarray], updates: int) -> None
     def run() -> dict[str, float]:
         for _ in range(updates):
             loss = trainer.step(*arrays, both_directions="source_language" in batch)
-        return {"loss": loss}
+        return {"loss": loss.item()}
 
     run()
     interleaved.serve(run, {})

@@ -1,6 +1,7 @@
 """Stops and starts one run again and again in several processes, and counts what goes wrong.
 
     python lab/clusters/restart_processes.py --processes 2 --starts 140
+    python lab/clusters/restart_processes.py --processes 1 --starts 1000 --steps 2500
 
 Each start is `launch/local.sh N train` on synthetic text, with a model that trains in seconds and
 three shapes of batches, so that programs 2 and 3 compile while the first one runs. It is stopped at
@@ -30,7 +31,6 @@ from pathlib import Path
 
 from kill_and_resume import ROOT, write_corpus
 
-STEPS = 60
 SILENT_S = 1200
 STEPS_A_START = 12  # at most, before the next stop
 STARTING_S = 6.0  # the first steps come about then, on a quiet machine
@@ -39,14 +39,16 @@ STARTING_S = 6.0  # the first steps come about then, on a quiet machine
 class Workdir:
     """A run in a directory: its command in `count` processes, and the environment of that."""
 
-    def __init__(self, path: Path, corpus: Path, config: str, programs: Path | None = None):
+    def __init__(
+        self, path: Path, corpus: Path, config: str, steps: int, programs: Path | None = None
+    ):
         self.path = path
         settings = {
             "languages": "('de','en')",
             "data.pairs": "('de-en','en-de')",
             "data.corpora": f"('tsv:{corpus}',)",
             "vocab.size": 120,
-            "train.total_steps": STEPS,
+            "train.total_steps": steps,
             "train.checkpoint_every_steps": 10,
         }
         self._words = ["train", "--config", f"{ROOT}/configs/{config}", "--workdir", str(path)]
@@ -153,6 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--starts", type=int, default=140)
+    parser.add_argument("--steps", type=int, default=60, help="of a run")
     parser.add_argument("--config", default="static.py:smoke", help="file in configs/")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -160,16 +163,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         top = Path(scratch)
         corpus = write_corpus(top / "corpus.tsv")
-        Workdir(top / "alone", corpus, args.config).finish(1)
+        Workdir(top / "alone", corpus, args.config, args.steps).finish(1)
         programs = top / "alone/xla_cache"
         print(f"{len([*programs.iterdir()])} files of programs", flush=True)
-        expected = Workdir(top / "undisturbed", corpus, args.config).finish(args.processes)
+        undisturbed = Workdir(top / "undisturbed", corpus, args.config, args.steps)
+        expected = undisturbed.finish(args.processes)
         for number in range(args.starts):
             path = top / f"run-{counts['complete']}"
             if not path.exists():
                 path.mkdir()
                 warm = counts["complete"] % 2
-                run = Workdir(path, corpus, args.config, programs if warm else None)
+                run = Workdir(path, corpus, args.config, args.steps, programs if warm else None)
             began = time.monotonic()
             stopped, status = start_and_stop(run, args.processes, generator)
             well = is_expected(stopped, status)
@@ -188,6 +192,8 @@ def main() -> int:
                 counts["same" if same else "different"] += 1
                 counts["complete"] += 1
                 shutil.rmtree(path)
+        if path.exists():  # the last run is not complete yet
+            counts["same" if run.finish(args.processes) == expected else "different"] += 1
         print(dict(counts))
     return 1 if counts["failed"] or counts["different"] else 0
 

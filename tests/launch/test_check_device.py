@@ -1,6 +1,7 @@
 """`launch/check_device.sh` writes its page, and says so if a device computes something else."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,15 @@ def test_a_device_that_computes_something_else_fails(tmp_path):
     assert done.returncode == 1 and "Correctness: FAILED" in done.stdout
     page = (tmp_path / "page/README.md").read_text()
     assert "| **no** |" in page and "Failed: Correctness." in page
+
+
+@pytest.mark.exhaustive
+def test_pytorch_trains_in_turns_with_ours(tmp_path):
+    pytest.importorskip("torch")
+    done = check(tmp_path / "page", "--parts", "Peer")
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "page/README.md").read_text()
+    assert re.search(r"\| small \| eager, chunked loss \| [\d.]+ \| [\d.]+ \|", page), page
 
 
 @pytest.mark.exhaustive

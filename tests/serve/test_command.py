@@ -8,8 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 
 import httpx2 as httpx
 import numpy as np
@@ -67,29 +65,22 @@ def test_the_client_of_openai(server):
 def test_sigterm_finishes_what_was_asked_before():
     texts = ["a house by the river"] * 300
     with serving("--model", "mini", "--batch-tokens", "500") as (server, url):
-        sent = threading.Semaphore(0)
 
-        def ask(_):
-            def content():
-                yield json_of(texts)
-                sent.release()
-
-            headers = {"content-type": "application/json"}
-            return httpx.post(f"{url}/embed", content=content(), headers=headers, timeout=60)
+        def texts_received() -> int:
+            metrics = httpx.get(f"{url}/metrics", timeout=60).text
+            answered = re.search(r'path="/embed",status="200"} (\d+)', metrics)
+            waiting = re.search(r'xling_waiting_texts{model="mini"} (\d+)', metrics)
+            return int(waiting[1]) + len(texts) * int(answered[1] if answered else 0)
 
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            ask = lambda _: httpx.post(f"{url}/embed", json={"inputs": texts}, timeout=60)
             answers = [pool.submit(ask, i) for i in range(8)]
-            for _ in answers:
-                sent.acquire()
-            time.sleep(0.05)  # what was sent is read
+            while texts_received() < 8 * len(texts):
+                pass
             server.send_signal(signal.SIGTERM)
             for answer in answers:
                 assert len(answer.result().json()) == len(texts)
         assert server.wait(timeout=30) == 0
-
-
-def json_of(texts):
-    return httpx.Request("POST", "http://test", json={"inputs": texts}).content
 
 
 def test_wrong_use_is_one_line(capsys):
