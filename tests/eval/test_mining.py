@@ -153,7 +153,7 @@ def test_precision_recall_and_f1_by_hand():
 
 def test_mining_by_hand(bucc):
     (data,) = bitext_mining.load_mining_data(bucc)
-    pairs, _ = NEAREST.mine(encode, data.train)
+    pairs = NEAREST.mine(encode, data.train)
     # Nearest by angle: 0-1 and 60-61 one degree, 30-33 three, 75-61 fourteen but 61 is used;
     # 300 wants 0, which is used.
     assert [pair[1:] for pair in pairs] == [(0, 1), (2, 0), (1, 2)]
@@ -195,17 +195,32 @@ def test_the_threshold_counts_gold_pairs_that_were_not_found(bucc):
     assert result.train.f1 == pytest.approx(4 / 11)
 
 
-def test_the_table_counts_the_gold_pairs_of_the_test_part(bucc):
-    test = {"fr": [("a", "fr 0"), ("b", "fr 90")], "en": [("x", "en 1"), ("y", "en 92")]}
-    write(bucc, "fr-en.test", test, [("a", "x"), ("b", "y")])
-    (data,) = bitext_mining.load_mining_data(bucc)
-    rows = measure(data).table.rows
-    assert (rows[0].num_pairs, rows[0].recall) == (2, 1) and rows[-1].recall == 0.5
+def test_thresholds_of_the_table_by_hand():
+    scores = np.array([1.25, 1.2, 1.1, 1.05, 1.0, 0.95])
+    is_right = np.array([1, 1, 0, 1, 0, 0], bool)
+    table = bitext_mining.ScoreTable(scores, is_right, 5)
+    by_threshold = {round(row["threshold"], 3): row for row in table.thresholds}
+    row = by_threshold[1.04]
+    assert (row["num_pairs"], row["precision"], row["recall"]) == (4, 0.75, 0.6)
+    assert table.at_valley is None
+    assert table.histogram.counts.sum() == 6 and table.right.sum() == 3
+    assert [*by_threshold] == sorted(by_threshold)
+    json.dumps(table.to_dict(), allow_nan=False)
+
+
+def test_the_row_of_the_valley_is_found_and_marked():
+    random = np.random.default_rng(0)
+    scores = np.concatenate([random.normal(1.3, 0.08, 1000), random.normal(1.0, 0.05, 2000)])
+    table = bitext_mining.ScoreTable(scores, np.arange(3000) < 1000, 1000)
+    row = table.at_valley
+    assert 1.1 < row["threshold"] < 1.2 and row["precision"] > 0.97 and row["recall"] > 0.95
+    text = bitext_mining._histogram("x", table)
+    assert text.count("**valley**") == text.count("<- valley") == 1
 
 
 def test_the_margin_is_over_k_neighbors(bucc):
     (data,) = bitext_mining.load_mining_data(bucc)
-    found, _ = bitext_mining.Mining(k=1).mine(encode, data.train)
+    found = bitext_mining.Mining(k=1).mine(encode, data.train)
     x, y = (encode([text for _, text in TRAIN[code]]) for code in ("fr", "en"))
     cosines = x @ y.T
     # With one neighbor, the neighborhood of a text is its nearest one.
@@ -225,7 +240,7 @@ def test_repeated_texts_are_mined_once_and_their_pairs_removed(bucc):
         seen.extend(sentences)
         return encode(sentences)
 
-    pairs, _ = NEAREST.mine(counted, data.train)
+    pairs = NEAREST.mine(counted, data.train)
     # 0 finds "en 1", which stands twice; the gold pair is lost, as in the published script.
     assert [pair[1:] for pair in pairs] == [(2, 0), (1, 2)]
     assert len(seen) == len(set(seen)) == 8 and " " not in seen

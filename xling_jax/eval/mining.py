@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import mining
+from xling_jax.align.histogram import format_histogram, score_histogram
 from xling_jax.align.knn import BACKENDS
 from xling_jax.align.margin import MARGINS
 from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval.results import markdown_table, percent
-from xling_jax.eval.score_tables import ScoreTable, decoy_pairs
 from xling_jax.eval.tasks import Task
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, read_lines
@@ -78,45 +78,34 @@ class Mining(Task):
         self, encoder: Any, data: MiningData, directory: Path | None = None
     ) -> dict[str, MiningResult]:
         """Both parts of a language pair, with the threshold tuned on the training part."""
-        mined, decoys = self.mine(encoder.encode, data.train)
+        mined = self.mine(encoder.encode, data.train)
         correct = _correct(mined, data.train.gold)
         threshold = tune_threshold(mined.scores, correct, len(data.train.gold))
         train = test = measure_pairs(mined, data.train.gold, threshold)
         if data.has_test:
-            mined, decoys = self.mine(encoder.encode, data.test)
+            mined = self.mine(encoder.encode, data.test)
             correct = _correct(mined, data.test.gold)
             test = measure_pairs(mined, data.test.gold, threshold)
-        table = ScoreTable.measure(mined, correct, len(data.test.gold), decoys)
+        table = ScoreTable(mined.scores, correct, len(data.test.gold))
         return {data.name: MiningResult(threshold, train, test, table)}
 
-    def mine(self, encode: Encode, text: MiningText) -> tuple[mining.MinedPairs, np.ndarray]:
-        """Mines pairs of rows, best first, without those of repeated texts; encodes each once.
-
-        Also returns the scores of decoys, see `score_tables.decoy_pairs`.
-        """
+    def mine(self, encode: Encode, text: MiningText) -> mining.MinedPairs:
+        """Mines pairs of rows, best first, without those of repeated texts; encodes each once."""
         # A blank sentence is never a translation.
         counts = [Counter(filter(str.strip, column)) for column in text.texts]
         unique = [list(count) for count in counts]
         vectors, ids = encode_unique(encode, unique)
-        search = {"memory_mb": self.memory_mb, "backend": self.backend}
-        candidates = mining.find_candidates(
-            *(vectors[ids(side)] for side in unique), self.k + 1, **search
+        found = mining.mine(
+            *(vectors[ids(side)] for side in unique),
+            **{name: getattr(self, name) for name in (*_OPTIONS, "memory_mb")},
         )
-        chosen = {"margin": self.margin, "retrieval": self.retrieval}
-        nearest = mining.Candidates(*(side[:, : self.k] for side in vars(candidates).values()))
         once = [np.array([count[t] == 1 for t in count], bool) for count in counts]
-
-        def of_unique_texts(pairs: mining.MinedPairs) -> mining.MinedPairs:
-            return pairs.take(once[0][pairs.source] & once[1][pairs.target])
-
-        found = of_unique_texts(mining.choose_pairs(nearest, **chosen))
-        decoys = decoy_pairs(candidates, **chosen)
+        found = found.take(once[0][found.source] & once[1][found.target])
         rows = []
         for column, side in zip(text.texts, unique):
             row_of = {t: row for row, t in enumerate(column)}
             rows.append(np.array([row_of[t] for t in side], np.int64))
-        pairs = mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
-        return pairs, np.empty(0) if decoys is None else of_unique_texts(decoys).scores
+        return mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
 
     def options(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
         """The options that change pairs, and how the threshold was selected."""
@@ -124,33 +113,22 @@ class Mining(Task):
         return {name: getattr(self, name) for name in _OPTIONS} | {"selection": selection}
 
     def tables(self, data: Sequence[MiningData], outcomes: Mapping[str, MiningResult]) -> list[str]:
-        """One table with a row for each language pair."""
+        """One table with a row for each language pair, and the scores of each."""
         rows = []
         for one in data:
             result = outcomes[one.name]
             scores = (result.test.precision, result.test.recall, result.test.f1, result.train.f1)
-            row = [
-                one.name,
-                *(percent(score, decimals=2) for score in scores),
-                f"{result.threshold:.3f}",
-            ]
-            rows.append([*row, one.test.name, f"{result.test.num_gold}"])
+            shares = [percent(score, decimals=2) for score in scores]
+            row = [one.name, *shares, f"{result.threshold:.3f}", one.test.name]
+            rows.append([*row, f"{result.test.num_gold}"])
         header = ["pair", "precision", "recall", "F1", "train F1", "threshold", "measured on"]
         text = f"## Bitext mining, %\n\n{markdown_table([*header, 'pairs'], rows)}\n"
-        untested = ", ".join(one.name for one in data if not one.has_test)
-        if untested:
+        if untested := ", ".join(one.name for one in data if not one.has_test):
             text += (
                 f"\nNo test pairs for {untested}: measured on the text that the threshold was "
                 "tuned on.\n"
             )
-        return [
-            text,
-            *(
-                f"### {one.test.name}: scores of right (#) and other pairs (-)\n\n"
-                f"{outcomes[one.name].table.to_text()}\n"
-                for one in data
-            ),
-        ]
+        return [text, *(_histogram(one.test.name, outcomes[one.name].table) for one in data)]
 
 
 @dataclass(frozen=True)
@@ -235,6 +213,64 @@ class MiningScores:
         return shares | dataclasses.asdict(self)
 
 
+class ScoreTable:
+    """Scores of the pairs of one text.
+
+    Args:
+        scores: [p], best first.
+        is_right: [p] bool, which pairs are gold pairs.
+        num_gold: right pairs in all, found or not.
+
+    Attributes:
+        histogram: of all pairs.
+        right: [bins], how many are gold pairs.
+        thresholds: of the edges of the bins, and of the valley if there is one, `threshold`,
+            `num_pairs` that score at least that, their `precision` and `recall`, ascending.
+    """
+
+    def __init__(self, scores: np.ndarray, is_right: np.ndarray, num_gold: int):
+        self.histogram = score_histogram(scores)
+        self.right = self.histogram.count(scores[is_right])
+        self.thresholds = []
+        valley = self.histogram.valley
+        for threshold in sorted({*self.histogram.edges[:-1].tolist(), valley} - {None}):
+            above = scores >= threshold
+            if num := int(above.sum()):
+                num_right = int(is_right[above].sum())
+                shares = {"precision": num_right / num, "recall": num_right / num_gold}
+                self.thresholds.append({"threshold": threshold, "num_pairs": num} | shares)
+
+    @property
+    def at_valley(self) -> dict[str, float] | None:
+        """The threshold of the valley; None if there is none."""
+        valley = self.histogram.valley
+        return next((row for row in self.thresholds if row["threshold"] == valley), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "edges": self.histogram.edges.tolist(),
+            "pairs": self.histogram.counts.tolist(),
+            "right": self.right.tolist(),
+            "valley": self.histogram.valley,
+            "thresholds": self.thresholds,
+        }
+
+
+def _histogram(name: str, table: ScoreTable) -> str:
+    """The section of the scores of a text: their histogram, and a row for each threshold."""
+    rows = []
+    for row in table.thresholds:
+        valley = "**valley** " if row is table.at_valley else ""
+        shares = percent(row["precision"]), percent(row["recall"])
+        rows.append([f"{valley}{row['threshold']:.3f}", f"{row['num_pairs']:,}", *shares])
+    lines = format_histogram(table.histogram, right=table.right)
+    parts = [f"### {name}: scores of right (#) and other pairs (-)", ""]
+    parts += ["```text", *lines, "```", ""]
+    parts.append(markdown_table(["score at least", "pairs", "precision", "recall"], rows))
+    return "\n".join([*parts, ""])
+
+
 @dataclass(frozen=True)
 class MiningResult:
     """Scores of one language pair, on both parts with the threshold tuned on the training part.
@@ -257,8 +293,8 @@ class MiningResult:
         scores = {metric: getattr(self.test, metric) for metric in ("f1", "precision", "recall")}
         scores |= {"train_f1": self.train.f1, "threshold": self.threshold}
         if row := self.table.at_valley:
-            scores |= {"valley": row.threshold, "valley_precision": row.precision}
-            scores |= {"valley_recall": row.recall}
+            scores |= {"valley": row["threshold"], "valley_precision": row["precision"]}
+            scores |= {"valley_recall": row["recall"]}
         return {f"{name}/{metric}": value for metric, value in scores.items()}
 
     def to_dict(self) -> dict[str, Any]:
