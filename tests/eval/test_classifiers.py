@@ -73,7 +73,7 @@ def orders(num_passes, num=NUM):
 def train(schedule, data, *sets, seed=7, **options):
     """What is kept for each set of dev rows, by the number of right answers."""
     looks = [lambda network, x=x, y=y: np.sum(network(x).argmax(axis=1) == y) for x, y in sets]
-    return mlp.train(schedule, data[0], np.eye(LABELS)[data[1]], looks, seed=seed, **options)
+    return mlp.train(schedule, *data, LABELS, looks, seed=seed, **options)
 
 
 @pytest.mark.parametrize("hidden", [(10, 8), ()])

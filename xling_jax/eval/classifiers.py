@@ -148,7 +148,8 @@ def _train_neural(name, train, dev, oracles, seeds):
         one, *others = mlp.train(
             {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name],
             features,
-            np.eye(len(names))[labels],
+            labels,
+            len(names),
             [_accuracy_on(examples, names) for examples in (own, *oracles.values())],
             seed=seed,
             rows=rows,

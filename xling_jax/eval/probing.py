@@ -1,8 +1,8 @@
 """SentEval: what simple classifiers find in the embeddings of one language.
 
 The protocol is that of SentEval's validation.py: nested cross-validation of a single set (MR, CR,
-SUBJ, MPQA), cross-validation on the training text where there is a test set (TREC, MRPC), selection
-on the dev set where there is one. Rows are first sorted by their number of words, as the folds
+SUBJ, MPQA), cross-validation on the training text where there is a test set (TREC), selection on
+the dev set where there is one. Rows are first sorted by their number of words, as the folds
 depend on it.
 """
 
@@ -68,15 +68,8 @@ class Probing(Task):
     examples = """example:
   xling evaluate probing --model M --data SentEval/data --tasks MR,TREC,Length --output O
 """
-    columns = {
-        "accuracy": "accuracy",
-        "f1": "F1",
-        "pearson": "pearson",
-        "spearman": "spearman",
-        "mean": "mean",
-    }
+    columns = {"accuracy": "accuracy", "mean": "mean"}
     primary = "accuracy"
-    lower_is_better = frozenset({"mse"})
     cheap = MappingProxyType({"folds": 3})
 
     def __post_init__(self):
@@ -93,15 +86,9 @@ class Probing(Task):
     ) -> dict[str, ProbingScores]:
         """Measures one of SentEval's tasks."""
         vectors, ids = encode_unique(encoder.encode, [data.texts])
-        embed = functools.partial(_features, vectors, ids, data.kind)
-        if data.kind == "similarity":
-            scores = _measure_similarity(data, embed)
-        elif data.kind == "relatedness":
-            scores = _measure_relatedness(data, embed, self.seed)
-        else:
-            scores = self._measure_labels(data, embed)
-        metric, value = next(iter(scores.metrics.items()))
-        _logger.info("%s: %s %s%%", data.name, metric, percent(value, decimals=2))
+        scores = self._measure_labels(data, lambda texts: np.float32(vectors[ids(texts)]))
+        accuracy = percent(scores.metrics["accuracy"], decimals=2)
+        _logger.info("%s: accuracy %s%%", data.name, accuracy)
         return {data.name: scores}
 
     def metrics(self, outcomes: Mapping[str, ProbingScores]) -> dict[str, float]:
@@ -124,27 +111,25 @@ class Probing(Task):
         }
 
     def tables(self, data: Sequence[Any], outcomes: Mapping[str, ProbingScores]) -> list[str]:
-        """One row a task: the first metric, its value on dev, and the others."""
-        rows = []
-        for name, one in outcomes.items():
-            (metric, value), *others = one.metrics.items()
-            rest = [
-                f"{other} {v:.3f}" if other == "mse" else f"{other} {percent(v)}"
-                for other, v in others
-                if not other.startswith("dev_")
+        """One row a task."""
+        rows = [
+            [
+                name,
+                one.protocol,
+                *(percent(one.metrics[metric]) for metric in ("dev_accuracy", "accuracy")),
             ]
-            dev = percent(one.metrics.get(f"dev_{metric}", float("nan")))
-            rows.append([name, one.protocol, metric, dev, percent(value), ", ".join(rest)])
-        table = markdown_table(["task", "protocol", "metric", "dev", "test", "others"], rows)
-        return [f"## SentEval with {self.classifier}, %\n\n{table}\n"]
+            for name, one in outcomes.items()
+        ]
+        table = markdown_table(["task", "protocol", "dev", "test"], rows)
+        return [f"## SentEval with {self.classifier}, accuracy, %\n\n{table}\n"]
 
     def is_logged(self, metric: str) -> bool:
         """True if a metric is logged while training."""
-        return metric in ("accuracy", "pearson")
+        return metric == "accuracy"
 
     def _measure_labels(self, task: ProbingTask, embed: Callable) -> ProbingScores:
         splits = {name: _sorted_by_length(split) for name, split in task.splits.items()}
-        features = np.concatenate([embed(split) for split in splits.values()])
+        features = np.concatenate([embed(split.texts) for split in splits.values()])
         names = sorted(set(splits["all" if "all" in splits else "train"].labels))
         if len(names) < 2:
             raise ValueError(f"{task.name}: training needs two labels; found {len(names)}")
@@ -171,10 +156,6 @@ class Probing(Task):
         strength, score = _choose(fit, fits, strengths, labels)
         predicted = fit(train, strength, dev)(test)
         metrics = {"accuracy": float(np.mean(predicted == labels[test])), "dev_accuracy": score}
-        if dev is None and len(np.unique(labels[train])) == 2:
-            right = np.sum((predicted == 1) & (labels[test] == 1))
-            found = np.sum(predicted == 1) + np.sum(labels[test] == 1)
-            metrics["f1"] = float(2 * right / max(found, 1))
         return ProbingScores(task.kind, rule, metrics, len(train), len(test))
 
     def _nested(
@@ -225,87 +206,9 @@ class ProbingScores:
         return counts | self.metrics
 
 
-def _features(vectors: np.ndarray, ids: Callable, kind: str, split: Split) -> np.ndarray:
-    """[n, dim]; of pairs [n, 2 dim], the difference and the product."""
-    first = np.asarray(vectors[ids(split.texts)], np.float32)
-    if not split.seconds:
-        return first
-    second = np.asarray(vectors[ids(split.seconds)], np.float32)
-    if kind == "similarity":
-        return np.stack([first, second])
-    return np.concatenate([np.abs(first - second), first * second], axis=1)
-
-
-def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Cosine of each pair of rows of [n, dim]; 0 where a row is zero."""
-    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    return np.sum(first * second, axis=1) / np.where(lengths > 0, lengths, 1.0)
-
-
-def _pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
-    """Pearson correlation of two [n] arrays; 0 if one of them is constant."""
-    x, y = (np.asarray(values, np.float64) - np.mean(values) for values in (predicted, scores))
-    length = np.linalg.norm(x) * np.linalg.norm(y)
-    return float(x @ y / length) if length > 0 else 0.0
-
-
-def _correlations(predicted: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Pearson and Spearman correlation; equal values share their mean rank."""
-    from scipy.stats import rankdata
-
-    return {
-        "pearson": _pearson(predicted, scores),
-        "spearman": _pearson(rankdata(predicted), rankdata(scores)),
-    }
-
-
-def _measure_similarity(task: ProbingTask, embed: Callable) -> ProbingScores:
-    found = [
-        _correlations(cosines(*embed(split)), np.array(split.labels, np.float64))
-        for split in task.splits.values()
-    ]
-    measured = [[*one.values()] for one in found]
-    counts = [len(split.labels) for split in task.splits.values()]
-    weighted = np.average(measured, axis=0, weights=counts).tolist()
-    unweighted = np.mean(measured, axis=0).tolist()
-    metrics = dict(zip(found[0], weighted))
-    metrics |= dict(zip((f"{name}_unweighted" for name in found[0]), unweighted))
-    rule = f"cosine, weighted mean of {', '.join(task.splits)}"
-    return ProbingScores(task.kind, rule, metrics, 0, sum(counts))
-
-
-def _measure_relatedness(task: ProbingTask, embed: Callable, seed: int) -> ProbingScores:
-    """Learns scores as a softmax over whole numbers, as SentEval's relatedness.py."""
-    from scipy.special import softmax
-
-    from xling_jax.eval import mlp
-
-    parts = [task.splits[name] for name in ("train", "dev", "test")]
-    train, dev, test = (embed(part) for part in parts)
-    scores = [np.array(part.labels, np.float64) for part in parts]
-    # Equation 16 of Tai et al. (2015). As published, the share of class 0 is lost: a row of the STS
-    # benchmark may sum to less than 1.
-    classes = np.arange(1, 6)
-    targets = np.maximum(0.0, 1.0 - np.abs(scores[0][:, None] - classes))
-    predict = lambda network, rows: softmax(network(rows).astype(np.float64), axis=1) @ classes
-    look = lambda network: _pearson(predict(network, dev), scores[1])
-    (kept,) = mlp.train(mlp.RELATEDNESS, train, targets, [look], seed=seed)
-    predicted = predict(kept.network, test)
-    metrics = _correlations(predicted, scores[2])
-    metrics |= {"mse": float(np.mean(np.square(predicted - scores[2]))), "dev_pearson": kept.score}
-    rule = "softmax over scores, early stopping on dev"
-    return ProbingScores(task.kind, rule, metrics, len(train), len(test))
-
-
 def _sorted_by_length(split: Split) -> Split:
-    seconds = split.seconds or [""] * len(split.texts)
-    rows = sorted(
-        zip(split.texts, seconds, split.labels),
-        key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]),
-    )
-    texts, seconds, labels = map(list, zip(*rows))
-    return Split(texts, labels, seconds if split.seconds else [])
+    rows = sorted(zip(split.texts, split.labels), key=lambda row: (len(row[0].split()), row[1]))
+    return Split(*map(list, zip(*rows)))
 
 
 def _choose(
@@ -343,7 +246,8 @@ def _fit_mlp(
     (kept,) = mlp.train(
         dataclasses.replace(mlp.SENTEVAL, hidden=hidden),
         features,
-        np.eye(num_labels)[labels],
+        labels,
+        num_labels,
         [lambda network: np.mean(network(features[dev]).argmax(axis=1) == labels[dev])],
         seed=seed,
         rows=train,

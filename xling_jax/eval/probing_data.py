@@ -1,14 +1,12 @@
 """SentEval's tasks, read from the files that its download script writes.
 
-Downstream tasks have their published names and layouts; a probing task is any text file of
-`tr|va|te<TAB>label<TAB>text`, in any language.
+Those that the papers measure have their published names and layouts; any other is a text file of
+`tr|va|te<TAB>label<TAB>text`, in any language, such as SentEval's probing tasks.
 """
 
-import contextlib
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xling_jax.files.hashes import hash_texts
@@ -27,38 +25,24 @@ PROBING = {
     "odd_man_out": "OddManOut",
     "coordination_inversion": "CoordinationInversion",
 }
-# First file (label 1), second file (label 0).
-_POLARITY = {
-    "MR": ("rt-polarity.pos", "rt-polarity.neg"),
-    "CR": ("custrev.pos", "custrev.neg"),
-    "SUBJ": ("subj.objective", "subj.subjective"),
-    "MPQA": ("mpqa.pos", "mpqa.neg"),
+# Files in `downstream`; of the first four the first has label 1 and the second label 0.
+_DOWNSTREAM = {
+    "MR": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
+    "CR": ("CR/custrev.pos", "CR/custrev.neg"),
+    "SUBJ": ("SUBJ/subj.objective", "SUBJ/subj.subjective"),
+    "MPQA": ("MPQA/mpqa.pos", "MPQA/mpqa.neg"),
+    "SST2": tuple(f"SST/binary/sentiment-{part}" for part in ("train", "dev", "test")),
+    "TREC": ("TREC/train_5500.label", "TREC/TREC_10.label"),
 }
 _PARTS = {"tr": "train", "va": "dev", "te": "test"}
-_PARTS_LONG = tuple(_PARTS.values())
-# Files; kind; columns of the first text, of the second and of the label; whether there is a header.
-_SICK = tuple(f"SICK/SICK_{part}.txt" for part in ("train", "trial", "test_annotated"))
-_PAIRS = {
-    "MRPC": (
-        tuple(f"MRPC/msr_paraphrase_{part}.txt" for part in ("train", "test")),
-        ("downstream", (3, 4, 0), True),
-    ),
-    "SICK-E": (_SICK, ("downstream", (1, 2, 4), True)),
-    "SICK-R": (_SICK, ("relatedness", (1, 2, 3), True)),
-    "STSB": (
-        tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS_LONG),
-        ("relatedness", (5, 6, 4), False),
-    ),
-}
 
 
 @dataclass(frozen=True)
 class Split:
-    """Texts, or pairs of texts where `seconds` is filled, and a label or score of each."""
+    """Texts, and the label of each."""
 
     texts: list[str]
-    labels: list[str] | list[float]
-    seconds: list[str] = field(default_factory=list)
+    labels: list[str]
 
 
 @dataclass(frozen=True)
@@ -68,9 +52,8 @@ class ProbingTask:
     Attributes:
         name: begins the names of its metrics.
         splits: {"all"} is cross-validated, {"train", "test"} cross-validates on train, {"train",
-            "dev", "test"} selects on dev; in "similarity" the splits are the sets of one year.
-        kind: "probing" and "downstream" have labels, "relatedness" has scores to learn,
-            "similarity" scores to compare with cosines.
+            "dev", "test"} selects on dev.
+        kind: "probing" or "downstream".
         path: where it was read from.
     """
 
@@ -82,15 +65,19 @@ class ProbingTask:
     @property
     def texts(self) -> list[str]:
         """All texts of all splits."""
-        return [text for split in self.splits.values() for text in split.texts + split.seconds]
+        return [text for split in self.splits.values() for text in split.texts]
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of names, texts and labels."""
         return hash_texts(
-            (f"{name}.{column}", [str(value) for value in getattr(split, column)])
+            (f"{name}.{column}", values)
             for name, split in sorted(self.splits.items())
-            for column in ("texts", "seconds", "labels")
+            for column, values in (
+                ("texts", split.texts),
+                ("seconds", ()),  # SentEval's pairs of texts had them
+                ("labels", split.labels),
+            )
         )
 
     @property
@@ -108,9 +95,10 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
         OptionError: if a name is unknown.
         ValueError, OSError: if there are no tasks, or a file is broken or cannot be read.
     """
-    if Path(directory).is_file():
+    root = Path(directory).expanduser()
+    if root.is_file():
         raise ValueError(f"{directory}: must be a directory, such as SentEval's data; found a file")
-    found = find_tasks(directory)
+    found = _find_tasks(root)
     for name in names or ():
         if name not in found:
             raise OptionError(f"tasks: {directory} has no task {name}; it has {', '.join(found)}")
@@ -120,34 +108,21 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
     return [replace(found[name](), path=str(directory)) for name in (names or found)]
 
 
-def find_tasks(directory: str | Path) -> dict[str, Callable[[], ProbingTask]]:
-    """Returns the tasks in a directory, name -> function that reads it."""
-    root = Path(directory).expanduser()
-    readers: dict[str, Callable[[], ProbingTask]] = {}
-
-    def add(name: str, place: Path, files: Iterable[str], read: Callable) -> None:
-        paths = [place / file for file in files]
-        if name not in readers and paths and all(path.is_file() for path in paths):
-            readers[name] = lambda: read(name, paths)
-
+def _find_tasks(root: Path) -> dict[str, Callable[[], ProbingTask]]:
+    """The tasks in a directory, name -> function that reads it."""
+    found: dict[str, Callable[[], ProbingTask]] = {}
     for place in (root / "downstream", root):
-        for name, files in _POLARITY.items():
-            add(name, place / name, files, _read_polarity)
-        for name, sub in (("SST2", "binary"), ("SST5", "fine")):
-            add(name, place / "SST" / sub, (f"sentiment-{p}" for p in _PARTS_LONG), _read_sst)
-        add("TREC", place / "TREC", ("train_5500.label", "TREC_10.label"), _read_trec)
-        for name, (files, _) in _PAIRS.items():
-            add(name, place, files, _read_pairs)
-        for year in sorted(place.glob("STS/STS*")):
-            files = sorted(file.name for file in year.glob("STS.input.*.txt"))
-            add(year.name.split("-")[0], year, files, _read_sts)
+        for name, files in _DOWNSTREAM.items():
+            paths = [place / file for file in files]
+            if name not in found and all(path.is_file() for path in paths):
+                found[name] = lambda name=name, paths=paths: _read_downstream(name, paths)
     for place in (root / "probing", root):
         for path in sorted(place.glob("*.txt")):
             with open(path, "rb") as stream:
-                is_task = re.match(rb"(tr|va|te)\t", stream.read(3))
-            if is_task:
-                add(PROBING.get(path.stem, path.stem), place, [path.name], _read_probing)
-    return readers
+                if re.match(rb"(tr|va|te)\t", stream.read(3)):
+                    name = PROBING.get(path.stem, path.stem)
+                    found.setdefault(name, lambda name=name, path=path: _read_probing(name, path))
+    return found
 
 
 def _lines(path: Path) -> list[str]:
@@ -161,104 +136,54 @@ def _lines(path: Path) -> list[str]:
     return lines[:-1] if not lines[-1] else lines
 
 
-def _rows(path: Path, width: int) -> Iterator[tuple[str, list[str]]]:
-    """Yields the cells of each row, and where it is, for errors."""
+def _read_downstream(name: str, files: list[Path]) -> ProbingTask:
+    if name == "SST2":
+        splits = {part: _read_sst(path) for part, path in zip(_PARTS.values(), files)}
+    elif name == "TREC":
+        splits = {part: _read_trec(path) for part, path in zip(("train", "test"), files)}
+    else:
+        columns = [[" ".join(line.split()) for line in _lines(file)] for file in files]
+        labels = ["1"] * len(columns[0]) + ["0"] * len(columns[1])
+        splits = {"all": Split(columns[0] + columns[1], labels)}
+    return ProbingTask(name, splits, "downstream")
+
+
+def _read_sst(path: Path) -> Split:
+    split = Split([], [])
     for number, line in enumerate(_lines(path), start=1):
-        cells = line.split("\t")
-        if line.strip() and len(cells) < width:
-            rule = f"must have {width} cells separated by tabs; found {len(cells)}"
+        text, tab, label = line.partition("\t")
+        if line.strip() and not tab:
+            raise ValueError(f"{path}:{number}: must be text<TAB>label; found {line!r:.40}")
+        if tab:
+            split.texts.append(" ".join(text.split()))
+            split.labels.append(label.partition("\t")[0].strip())
+    return split
+
+
+def _read_trec(path: Path) -> Split:
+    split = Split([], [])
+    for number, line in enumerate(_lines(path), start=1):
+        match = re.fullmatch(r"\s*(\w+):\S+\s+(.*)", line)
+        if not match:
+            rule = f"must be LABEL:fine question; found {line!r:.40}"
             raise ValueError(f"{path}:{number}: {rule}")
-        if line.strip():
-            yield f"{path}:{number}", cells
+        split.labels.append(match[1])
+        split.texts.append(" ".join(match[2].split()))
+    return split
 
 
-def _score(where: str, text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if math.isfinite(score := float(text)):
-            return score
-    raise ValueError(f"{where}: a score must be a number; found {text!r:.40}")
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _read_polarity(name: str, files: list[Path]) -> ProbingTask:
-    parts = [[_words(line) for line in _lines(file)] for file in files]
-    labels = ["1"] * len(parts[0]) + ["0"] * len(parts[1])
-    return ProbingTask(name, {"all": Split(parts[0] + parts[1], labels)}, "downstream")
-
-
-def _read_sst(name: str, files: list[Path]) -> ProbingTask:
-    splits = {}
-    for part, path in zip(_PARTS_LONG, files):
-        if name == "SST2":
-            rows = [(text, label) for _, (text, label, *_) in _rows(path, 2)]
-        else:
-            cells = (line.partition(" ") for line in _lines(path) if line.strip())
-            rows = [(text, label) for label, _, text in cells]
-        splits[part] = Split([_words(text) for text, _ in rows], [y.strip() for _, y in rows])
-    return ProbingTask(name, splits, "downstream")
-
-
-def _read_trec(name: str, files: list[Path]) -> ProbingTask:
-    splits = {}
-    for part, path in zip(("train", "test"), files):
-        splits[part] = Split([], [])
-        for number, line in enumerate(_lines(path), start=1):
-            match = re.fullmatch(r"\s*(\w+):\S+\s+(.*)", line)
-            if not match:
-                rule = f"must be LABEL:fine question; found {line!r:.40}"
-                raise ValueError(f"{path}:{number}: {rule}")
-            splits[part].labels.append(match[1])
-            splits[part].texts.append(_words(match[2]))
-    return ProbingTask(name, splits, "downstream")
-
-
-def _read_pairs(name: str, files: list[Path]) -> ProbingTask:
-    kind, (first, second, label), has_header = _PAIRS[name][1]
-    parts = _PARTS_LONG if len(files) > 2 else ("train", "test")
-    splits = {}
-    for part, path in zip(parts, files):
-        rows = list(_rows(path, max(first, second, label) + 1))[has_header:]
-        labels = [row[label].strip() for _, row in rows]
-        if kind == "relatedness":
-            labels = [_score(where, text) for (where, _), text in zip(rows, labels)]
-        firsts, seconds = ([_words(row[column]) for _, row in rows] for column in (first, second))
-        splits[part] = Split(firsts, labels, seconds)
-    return ProbingTask(name, splits, kind)
-
-
-def _read_sts(name: str, files: list[Path]) -> ProbingTask:
-    splits = {}
-    for path in files:
-        gold = path.with_name(path.name.replace("STS.input.", "STS.gs."))
-        pairs, scores = _lines(path), _lines(gold)
-        if len(pairs) != len(scores):
-            raise ValueError(f"{gold}: must have {len(pairs)} lines like {path}; has {len(scores)}")
-        found = Split([], [])
-        for number, (pair, score) in enumerate(zip(pairs, scores), start=1):
-            if not score.strip():
-                continue
-            first, tab, rest = pair.partition("\t")
-            if not tab:
-                raise ValueError(f"{path}:{number}: must be two texts separated by a tab")
-            found.texts.append(_words(first))
-            found.labels.append(_score(f"{gold}:{number}", score))
-            found.seconds.append(_words(rest.partition("\t")[0]))
-        splits[path.name.removeprefix("STS.input.").removesuffix(".txt")] = found
-    return ProbingTask(name, splits, "similarity")
-
-
-def _read_probing(name: str, files: list[Path]) -> ProbingTask:
-    splits = {part: Split([], []) for part in _PARTS_LONG}
-    for where, cells in _rows(files[0], 3):
-        part, label, *_, text = cells
-        if part not in _PARTS:
-            raise ValueError(f"{where}: a line must begin with tr, va or te; found {part!r:.20}")
-        splits[_PARTS[part]].texts.append(_words(text))
-        splits[_PARTS[part]].labels.append(label)
+def _read_probing(name: str, path: Path) -> ProbingTask:
+    splits = {part: Split([], []) for part in _PARTS.values()}
+    for number, line in enumerate(_lines(path), start=1):
+        part, *cells = line.split("\t")
+        if not line.strip():
+            continue
+        if part not in _PARTS or len(cells) < 2:
+            rule = f"must be tr, va or te, label and text; found {line!r:.40}"
+            raise ValueError(f"{path}:{number}: {rule}")
+        splits[_PARTS[part]].texts.append(" ".join(cells[-1].split()))
+        splits[_PARTS[part]].labels.append(cells[0])
     for part, split in splits.items():
         if not split.texts:
-            raise ValueError(f"{files[0]}: must have {part} lines; found none")
+            raise ValueError(f"{path}: must have {part} lines; found none")
     return ProbingTask(name, splits, "probing")
