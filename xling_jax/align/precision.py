@@ -35,7 +35,7 @@ _MAX_LOG_ODDS = 50.0
 # off by 0.13 at most, otherwise by 0.27 to 0.86. A cosine does not show that; of "absolute", an
 # estimate of next to none may mean anything.
 _HIGH, _SHARE_HIGH, _MAX_EXCESS, _NEXT_TO_NONE = 3.0, 0.2, 0.07, 0.01
-_DATA_TYPES = {"name": str, "sha256": str, "num_rows": int, "languages": list}
+_DATA = {"name": str, "sha256": str, "num_rows": int, "languages": list}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,70 +253,37 @@ class Calibration:
         Raises:
             ValueError: if it is something else; `where` names it.
         """
-
-        def check(is_right: bool, key: str, rule: str, found: Any) -> None:
-            if not is_right:
-                shown = f"{found!r:.60}"
-                raise ValueError(f"{where}{key} must be {rule}; found {shown}; calibrate it again")
-
-        names = {field.name for field in dataclasses.fields(cls)}
-        check(isinstance(value, dict) and value.keys() == names, "", f"an object of {names}", value)
-        k, languages, data = value["k"], value["languages"], value["data"]
-        check(type(k) is int and 1 < k < 1 << 31, ".k", "a number above 1", k)
-        check(_are(str, languages), ".languages", "a list of codes", languages)
-        is_data = _are(dict, data) and all(
-            one.keys() == _DATA_TYPES.keys()
-            and all(type(one[name]) is kind for name, kind in _DATA_TYPES.items())
-            and _are(str, one["languages"])
-            for one in data
-        )
-        check(is_data, ".data", f"a list of objects with {', '.join(_DATA_TYPES)}", data)
-        curves, thresholds = value["curves"], value["thresholds"]
-        for key, of_margins in ((".curves", curves), (".thresholds", thresholds)):
-            is_right = (
-                isinstance(of_margins, dict) and of_margins and of_margins.keys() <= {*MARGINS}
+        try:
+            curves = {
+                margin: ScoreCurve(
+                    tuple((_number(slope), _number(start)) for slope, start in lines)
+                )
+                for margin, lines in value["curves"].items()
+            }
+            thresholds = {
+                margin: tuple(Threshold(**{k: _number(v) for k, v in row.items()}) for row in rows)
+                for margin, rows in value["thresholds"].items()
+            }
+            k, languages = int(_number(value["k"])), tuple(map(str, value["languages"]))
+            data = tuple(
+                {name: kind(one[name]) for name, kind in _DATA.items()} for one in value["data"]
             )
-            check(is_right, key, f"an object of {', '.join(MARGINS)}", of_margins)
-        check(
-            curves.keys() == thresholds.keys(),
-            ".thresholds",
-            "of the margins of curves",
-            [*thresholds],
-        )
-        for margin, lines in curves.items():
-            is_right = (
-                isinstance(lines, list)
-                and lines
-                and all(_are_numbers(line, 2) and line[0] > 0 for line in lines)
-            )
-            check(is_right, f".curves.{margin}", "a list of [slope, intercept], slope > 0", lines)
-        columns = [field.name for field in dataclasses.fields(Threshold)]
-        for margin, rows in thresholds.items():
-            is_right = _are(dict, rows) and all(
-                row.keys() == {*columns} and _are_numbers([*row.values()], len(columns))
-                for row in rows
-            )
-            rule = f"a list of objects with {', '.join(columns)}, all numbers"
-            check(is_right, f".thresholds.{margin}", rule, rows)
-        return cls(
-            k=k,
-            languages=tuple(languages),
-            data=tuple(data),
-            curves={m: ScoreCurve(tuple(map(tuple, lines))) for m, lines in curves.items()},
-            thresholds={
-                m: tuple(Threshold(**row) for row in rows) for m, rows in thresholds.items()
-            },
-        )
+            found = cls(k, languages, data, curves, thresholds)
+            slopes = [slope for curve in curves.values() for slope, _ in curve.lines]
+            if not slopes or min(slopes) <= 0 or k < 2 or found.to_json() != value:
+                raise ValueError("a value is missing, left over or of another kind")
+            if not curves.keys() == thresholds.keys() <= {*MARGINS}:
+                raise ValueError(f"margins must be some of {', '.join(MARGINS)}")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            found = f"{error!r:.80}"
+            raise ValueError(
+                f"{where} must be a calibration; calibrate it again: {found}"
+            ) from error
+        return found
 
 
-def _are(kind: type, values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is kind for value in values)
-
-
-def _are_numbers(values: Any, count: int) -> bool:
-    """True if it is a list of finite numbers that float32 can hold."""
-    return (
-        isinstance(values, list)
-        and len(values) == count
-        and all(type(value) in (int, float) and abs(value) < 1e30 for value in values)
-    )
+def _number(value: Any) -> int | float:
+    """A finite number that float32 can hold."""
+    if type(value) not in (int, float) or not abs(value) < 1e30:
+        raise ValueError(f"{value!r:.40} must be a number")
+    return value
