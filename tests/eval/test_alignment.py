@@ -74,9 +74,11 @@ def encode(texts):
     return vectors
 
 
-def measure(encode, data, cells=CELLS, baselines=None, **options):
+def measure(encode, data, cells=CELLS, baselines=(), **options):
     options = AlignmentOptions(**options)
-    return alignment.measure_alignment(encode, data, options, cells=cells, baselines=baselines)
+    return alignment.measure_alignment(
+        encode, data, options, cells=cells, baselines=dict(baselines)
+    )
 
 
 @pytest.fixture
@@ -157,7 +159,7 @@ def test_projections_of_sums_are_sums_of_projections(write):
     data = document_data.load_alignment_data(write(records()))
     side = data.documents["de"]
     vectors = encode(side.sentences)
-    found = alignment.represent_documents(vectors, side.offsets, rank=4)
+    found = alignment.represent_documents(vectors, side.offsets, alignment.REPRESENTATIONS, rank=4)
     for pooling, weighting in (("mean", "none"), ("weighted", "kde")):
         lawdr = Lawdr(weighting=weighting, rank=4).fit(vectors)
         expected = lawdr.transform(vectors, side.offsets)

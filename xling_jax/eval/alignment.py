@@ -7,7 +7,6 @@ of WMT19 (all pairs of languages), in the eight variants of LAWDR's tables.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,7 @@ import numpy as np
 from xling_jax.align.matching import align_documents
 from xling_jax.documents import debias
 from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
-from xling_jax.documents.density import TophatDensity, sentence_weights
-from xling_jax.documents.lawdr import document_vectors
+from xling_jax.documents.lawdr import Lawdr, document_vectors
 from xling_jax.documents.records import (
     AlignmentData,
     Gold,
@@ -143,13 +141,12 @@ class Alignment(AlignmentOptions, Task):
 
     def options(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
         """The options, and the tokens that each baseline reads."""
-        names = ("k", "candidates", "seed", "url_matching", "backend")
-        names += ("debias", "domain", "document_mode", "splitter")
+        names = ("k", "candidates", "seed", "url_matching", "backend", "debias", "domain")
+        names += ("document_mode", "splitter")
         read = {"document": getattr(encoder, "max_length_tokens", 0), _FIRST: _FIRST_TOKENS}
-        return {name: getattr(self, name) for name in names} | {
-            "cells": self._cells,
-            "baseline_tokens": {name: read[name] for name in self._baselines(encoder)},
-        }
+        tokens = {name: read[name] for name in self._baselines(encoder)}
+        settings = {name: getattr(self, name) for name in names}
+        return settings | {"cells": self._cells, "baseline_tokens": tokens}
 
     def tables(
         self, data: Sequence[AlignmentData], outcomes: Mapping[str, AlignmentResult]
@@ -281,7 +278,7 @@ def measure_alignment(
     options: AlignmentOptions,
     *,
     cells: Sequence[str] = CELLS,
-    baselines: Mapping[str, Encode] | None = None,
+    baselines: Mapping[str, Encode] = MappingProxyType({}),
     texts: Mapping[str, Sequence[str]] | None = None,
 ) -> AlignmentResult:
     """Aligns all pairs of languages that have gold pairs, in every cell.
@@ -303,28 +300,25 @@ def measure_alignment(
         if not side.sentences:
             raise ValueError(f"{side.name}: documents in {code} must have sentences; found none")
         vectors[code] = encode(side.sentences)
-    rank = 0
-    if any(cell.startswith("debiased") for cell in cells):
-        rank = options.debias
-        if rank == AUTO:
-            rank = debias.automatic_rank(vectors, options.seed)
-    names = dict.fromkeys(cell.rpartition("-")[0] for cell in cells)
-    settings = {"rank": rank, "seed": options.seed}
-    # Popped, as sentence vectors take the most memory and are no longer needed.
-    documents: dict[str, dict[str, np.ndarray]] = {
-        code: represent_documents(vectors.pop(code), side.offsets, [*names], **settings)
-        for code, side in data.documents.items()
-    }
-    for name, encode_texts in (baselines or {}).items():
-        for code, side in data.documents.items():
+    rank = options.debias if any(cell.startswith("debiased") for cell in cells) else 0
+    if rank == AUTO:
+        rank = debias.automatic_rank(vectors, options.seed)
+    names = [*dict.fromkeys(cell.rpartition("-")[0] for cell in cells)]
+    documents = {}
+    for code, side in data.documents.items():
+        # Popped, as sentence vectors take the most memory and are no longer needed.
+        documents[code] = represent_documents(
+            vectors.pop(code), side.offsets, names, rank=rank, seed=options.seed
+        )
+        for name, encode_texts in baselines.items():
             whole = np.array(encode_texts(texts[code] if texts else side.texts), np.float32)
             whole[np.array(side.lengths) == 0] = 0  # never matched
             documents[code][name] = whole
-        cells = (*cells, *(f"{name}-{score}" for score in SIMILARITIES))
-    use_domains = bool(options.domain)
+    cells = (*cells, *(f"{name}-{score}" for name in baselines for score in SIMILARITIES))
     counts: dict[str, dict[tuple[str, str], PairCounts]] = {cell: {} for cell in cells}
     for (first, second), gold in data.gold.items():
         sides = data.documents[first], data.documents[second]
+        use_domains = bool(options.domain)
         accepted = match_urls(*sides, use_domains=use_domains) if options.url_matching else None
         for cell in cells:
             name, _, similarity = cell.rpartition("-")
@@ -347,47 +341,32 @@ def measure_alignment(
 
 
 def represent_documents(
-    vectors: np.ndarray,
-    offsets: np.ndarray,
-    representations: Sequence[str] = REPRESENTATIONS,
-    *,
-    rank: int,
-    seed: int = 0,
+    vectors: np.ndarray, offsets: np.ndarray, names: Sequence[str], *, rank: int, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Makes document vectors of one language in each of the `REPRESENTATIONS` asked for.
-
-    The same as `Lawdr` with the settings of each; shared work is done once. The sum of projected
-    vectors is the projection of their sum, so documents are debiased instead of sentences.
+    """Makes document vectors of one language, as `Lawdr` would in each of some `REPRESENTATIONS`.
 
     Args:
         vectors: [n, dim] vectors of all sentences of the language; may be memory-mapped.
         offsets: [docs + 1] int, see `lawdr.document_vectors`.
-        representations: of `REPRESENTATIONS`.
+        names: of the representations.
         rank: components to remove in the debiased ones; with 0 they are those of the biased ones.
         seed: of the density's cross-validation.
 
     Returns:
         [docs, dim] float32 for each; all-zero for documents without sentences.
     """
-    statistics = debias.gram_matrix(vectors)
-    components = None
-    if rank and any(name.startswith("debiased") for name in representations):
-        components = debias.language_components(statistics, rank)
-
-    @functools.cache
-    def pooled(pooling: str) -> np.ndarray:
-        weights = None
-        if pooling == "weighted":
-            density = TophatDensity.fit(vectors, statistics, seed=seed)
-            weights = sentence_weights(density.fitted_counts)
-        return document_vectors(vectors, offsets, weights)
-
+    weighting = "kde" if any(name.endswith("weighted") for name in names) else "none"
+    lawdr = Lawdr(rank=rank or None, weighting=weighting, seed=seed).fit(vectors)
+    weights = {"mean": None, "weighted": lawdr.weights(vectors)}
+    pooled: dict[str, np.ndarray] = {}
     found: dict[str, np.ndarray] = {}
-    for name in representations:
+    for name in names:
         bias, _, pooling = name.partition("-")
-        found[name] = pooled(pooling)
-        if bias == "debiased" and components is not None:
-            found[name] = debias.remove_components(found[name], components)
+        if pooling not in pooled:
+            pooled[pooling] = document_vectors(vectors, offsets, weights[pooling])
+        found[name] = pooled[pooling]
+        if bias == "debiased" and lawdr.components is not None:
+            found[name] = debias.remove_components(found[name], lawdr.components)
     return found
 
 
@@ -397,14 +376,10 @@ def _regroup(data: AlignmentData, encoder: Any, mode: str) -> AlignmentData:
         return data
     documents = {}
     for code, side in data.documents.items():
-        ends = side.offsets[1:].tolist()
-        texts = (side.sentences[end - n : end] for end, n in zip(ends, side.lengths) if n)
-        inputs = list(encoder.document_inputs(texts, mode))
-        counts = iter(map(len, inputs))
+        inputs = iter(encoder.document_inputs(filter(None, side.split()), mode))
+        texts = [next(inputs) if length else [] for length in side.lengths]
         documents[code] = dataclasses.replace(
-            side,
-            sentences=[text for texts in inputs for text in texts],
-            lengths=[next(counts) if length else 0 for length in side.lengths],
+            side, sentences=[one for part in texts for one in part], lengths=[*map(len, texts)]
         )
     return dataclasses.replace(data, documents=documents)
 
