@@ -7,19 +7,16 @@ downloaded here.
 """
 
 import argparse
-import functools
 import logging
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 from xling_jax.files.lines import iterate_lines
-from xling_jax.files.untrusted import open_archive, printable, read_member
+from xling_jax.files.untrusted import printable
 from xling_jax.files.whole import whole_directory
 from xling_jax.options import OptionError
 
@@ -41,7 +38,7 @@ TRAIN_SIZES = (1000, 2000, 5000, 10000)
 
 _TOPICS = {"CCAT": "C", "ECAT": "E", "GCAT": "G", "MCAT": "M"}
 _TOPIC_CODES = ".//codes[@class='bip:topics:1.0']/code"
-_ENTRY = re.compile(r"(?P<folder>[^-\s/\\]+)-(?P<name>[^\s/\\]+)")
+_ENTRY = re.compile(r"[^-\s/\\]+-[^\s/\\]+")  # 19970617-667588newsML: folder and name
 _COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 
 _EXAMPLE = """\
@@ -53,16 +50,6 @@ example:
 """
 
 
-class Entry(NamedTuple):
-    """One line of a list: 19970617-667588newsML is 19970617/667588newsML.xml."""
-
-    folder: str
-    name: str
-
-
-_Place = tuple[Path, str | None]  # where a document is: a file, or a member of an archive
-
-
 def build_mldoc(
     rcv_directories: Sequence[str | os.PathLike[str]],
     index_directory: str | os.PathLike[str],
@@ -70,18 +57,16 @@ def build_mldoc(
     *,
     languages: Sequence[str] | None = None,
     train_size: int = 1000,
-    clean: bool = True,
 ) -> dict[str, int]:
     """Writes MLDoc as `{train,dev,test}.LANG.tsv`, whole or not at all; returns counts by file.
 
     Args:
-        rcv_directories: RCV1 (for English) and RCV2, anywhere below: folders or zip archives of
-            XML files, named as in the lists (19970617, REUTFR11).
+        rcv_directories: RCV1 (for English) and RCV2, anywhere below: folders of XML files, named as
+            in the lists (19970617, REUTFR11).
         index_directory: the lists, english.train.1000, english.dev, english.test and so on.
         output: the directory to write, replaced if it exists.
         languages: codes, such as en and de; None for all that have their three lists.
         train_size: of the training list: 1000, 2000, 5000 or 10000 documents.
-        clean: drop Reuters' copyright line and rejoin "Co ." and "Inc ." as LASER does.
 
     Raises:
         OptionError: if a language or the size is unknown.
@@ -89,33 +74,28 @@ def build_mldoc(
     """
     lists = _find_lists(Path(index_directory).expanduser(), languages, train_size)
     entries = {name: _read_list(path) for name, path in lists.items()}
-    wanted = {entry for each in entries.values() for entry in each}
-    found = _find_documents(rcv_directories, wanted)
+    found = _find_documents(rcv_directories)
     for name, each in entries.items():
-        missing = [entry for entry in each if entry not in found]
-        if missing:
+        if missing := [entry for entry in each if entry not in found]:
             raise ValueError(
                 f"{lists[name]}: {len(missing)} of {len(each)} documents are not below "
-                f"{', '.join(map(str, rcv_directories))}, first {'-'.join(missing[0]):.100}; "
-                f"name the directories of both RCV1 and RCV2"
+                f"{', '.join(map(str, rcv_directories))}, first {missing[0]:.100}; "
+                "name the directories of both RCV1 and RCV2, with their archives unpacked"
             )
-    counts = {}
-    with whole_directory(Path(output).expanduser()) as directory, ExitStack() as stack:
-        archive = functools.cache(lambda path: stack.enter_context(open_archive(path)))
+    with whole_directory(Path(output).expanduser()) as directory:
         for name, each in entries.items():
             with open(directory / name, "w", encoding="utf-8") as file:
-                for path, member in (found[entry] for entry in each):
-                    content = read_member(archive(path), member) if member else path.read_bytes()
-                    where = f"{path}: {member}" if member else str(path)
-                    label, text = read_newsml(content, where, clean=clean)
+                for path in (found[entry] for entry in each):
+                    label, text = read_newsml(path.read_bytes(), str(path))
                     file.write(f"{label}\t{text}\n")
-            counts[name] = len(each)
             _logger.info("%s: %d documents", name, len(each))
-    return counts
+    return {name: len(each) for name, each in entries.items()}
 
 
-def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str, str]:
+def read_newsml(content: bytes, where: str) -> tuple[str, str]:
     """Reads one news item, XML that errors call `where`: its topic and its text on one line.
+
+    Drops Reuters' copyright line and rejoins "Co ." and "Inc ." as LASER does.
 
     Raises:
         ValueError: if it is not XML, or has not exactly one topic.
@@ -130,10 +110,8 @@ def read_newsml(content: bytes, where: str, *, clean: bool = True) -> tuple[str,
         found = f"{topics or codes}"
         raise ValueError(f"{where}: must have one topic of {[*_TOPICS]}; found {found:.100}")
     text = " ".join("".join(paragraph.itertext()) for paragraph in item.findall(".//p"))
-    if clean:
-        text = text.replace(" Co .", " Co.").replace(" Inc . ", " Inc. ")
-        text = _COPYRIGHT.sub("", text)
-    return _TOPICS[topics[0]], " ".join(text.split())
+    text = text.replace(" Co .", " Co.").replace(" Inc . ", " Inc. ")
+    return _TOPICS[topics[0]], " ".join(_COPYRIGHT.sub("", text).split())
 
 
 def _find_lists(
@@ -163,49 +141,25 @@ def _find_lists(
     return found
 
 
-def _read_list(path: Path) -> list[Entry]:
+def _read_list(path: Path) -> list[str]:
     entries = []
-    for number, line in enumerate(iterate_lines(path), start=1):
-        match = _ENTRY.fullmatch(line.strip())
-        if match:
-            entries.append(Entry(match["folder"], match["name"]))
-        elif line.strip():
-            rule = f"must be FOLDER-NAME as in 19970617-667588newsML; found {line.strip()!r:.40}"
+    for number, line in enumerate(map(str.strip, iterate_lines(path)), start=1):
+        if line and not _ENTRY.fullmatch(line):
+            rule = f"must be FOLDER-NAME as in 19970617-667588newsML; found {line!r:.40}"
             raise ValueError(f"{path}:{number}: {rule}")
+        entries += [line] if line else []
     return entries
 
 
-def _find_documents(
-    directories: Sequence[str | os.PathLike[str]], wanted: Collection[Entry]
-) -> dict[Entry, _Place]:
-    """Where the wanted documents are; RCV1 and RCV2 share no folder names."""
-    where: dict[Entry, _Place] = {}
-    for root in directories:
-        if not Path(root).expanduser().is_dir():
+def _find_documents(directories: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
+    """All documents by FOLDER-NAME; of several copies the first. RCV1 and 2 share no folder."""
+    found: dict[str, Path] = {}
+    for root in map(Path, directories):
+        if not root.expanduser().is_dir():
             raise ValueError(f"{root}: must be a directory of Reuters news; there is none")
-        for directory, folders, files in os.walk(Path(root).expanduser()):
-            folders.sort()  # of several copies the first by name
-            for path in (Path(directory, file) for file in sorted(files)):
-                if path.suffix == ".xml":
-                    found = [(Entry(path.parent.name, path.stem), (path, None))]
-                else:
-                    found = _list_archive(path) if path.suffix == ".zip" else []
-                for entry, place in found:
-                    if entry in wanted:
-                        where.setdefault(entry, place)
-    return where
-
-
-def _list_archive(path: Path) -> Iterator[tuple[Entry, _Place]]:
-    """The documents of an archive, of one folder that it is named after, or of several."""
-    with open_archive(path) as archive:
-        members = archive.namelist()
-    for member in members:
-        folder, _, file = member.rpartition("/")
-        stem, suffix = os.path.splitext(file)
-        if suffix == ".xml":
-            for name in {folder.rpartition("/")[2], path.stem}:
-                yield Entry(name, stem), (path, member)
+        for path in sorted(root.expanduser().rglob("*.xml")):
+            found.setdefault(f"{path.parent.name}-{path.stem}", path)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -218,13 +172,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    rcv_help = "directories of RCV1 and RCV2: folders or zip archives of XML files, at any depth"
+    rcv_help = "directories of RCV1 and RCV2: folders of XML files, at any depth"
     add("--rcv", required=True, nargs="+", action="extend", metavar="DIR", help=rcv_help)
     add("--indices", required=True, metavar="DIR", help="MLDoc's lists, english.train.1000 ...")
     add("--output", required=True, metavar="DIR", help="the directory to write")
     add("--languages", metavar="CODE,CODE", help="such as en,de (default: all)")
     add("--train-size", type=int, default=1000, metavar="N", help="documents (default: 1000)")
-    add("--raw", action="store_true", help="keep the copyright lines and spacing LASER removes")
     add("--overwrite", action="store_true", help="replace an existing output")
     args = parser.parse_args(argv)
     logging.basicConfig(
@@ -242,7 +195,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.output,
             languages=args.languages and args.languages.split(","),
             train_size=args.train_size,
-            clean=not args.raw,
         )
     except (ValueError, OSError) as error:
         text = str(error)
