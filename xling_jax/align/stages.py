@@ -66,29 +66,20 @@ def stage_vectors(
     Raises:
         OSError: if writing fails, as on a full disk; what is complete stays.
     """
-    path, record = directory / f"{name}.f32", directory / f"{name}.json"
-    row_bytes = 4 * shape[1]
-    done = _done(record, made_from, "rows", lambda done: {path: done * row_bytes})
-    if 0 < done == shape[0]:
-        _logger.info("%s: all %s texts are embedded already", name, f"{done:,}")
-    elif done:
-        _logger.info("%s: continues with text %s of %s", name, f"{done + 1:,}", f"{shape[0]:,}")
-    else:
-        record.unlink(missing_ok=True)
-    with naming_errors(path), open(path, "r+b" if done else "wb") as file:
-        file.truncate(done * row_bytes)
-        file.seek(0, os.SEEK_END)
-        recorded = time.monotonic()
-        for chunk in encode(done) if done < shape[0] else ():
-            file.write(np.ascontiguousarray(chunk, "<f4").data)
-            done += len(chunk)
-            if time.monotonic() - recorded > _RECORD_EVERY_S or done == shape[0]:
-                _sync(file, path)
-                write_json(record, {"made_from": made_from, "rows": done})
-                recorded = time.monotonic()
-    if done != shape[0]:
-        raise ValueError(f"{path}: must get {shape[0]} vectors; got {done}")
-    if not done:
+    path = directory / f"{name}.f32"
+    rows = _Rows(directory / f"{name}.json", made_from, {path: 4 * shape[1]})
+    if 0 < rows.done == shape[0]:
+        _logger.info("%s: all %s texts are embedded already", name, f"{rows.done:,}")
+    elif rows.done:
+        _logger.info("%s: continues with text %d of %d", name, rows.done + 1, shape[0])
+    with rows.opened():
+        for chunk in encode(rows.done) if rows.done < shape[0] else ():
+            rows.add(np.asarray(chunk, "<f4"))
+            if rows.is_due(shape[0]):
+                rows.record()
+    if rows.done != shape[0]:
+        raise ValueError(f"{path}: must get {shape[0]} vectors; got {rows.done}")
+    if not rows.done:
         return np.empty(shape, np.float32)
     return np.memmap(path, "<f4", "r", shape=shape)
 
@@ -126,15 +117,38 @@ def stage_candidates(
     if index != EXACT:
         span = n  # an index is built for all
     made_from = {**made_from, "k": k, "span": span, "backend": backend, "index": index}
-    state = _Neighbors(directory, made_from, n, m, k)
-    if 0 < state.done < n:
-        _logger.info("search: continues with source text %s of %s", f"{state.done + 1:,}", f"{n:,}")
-    with state.opened():
-        while (first := state.done) < n:
+    width, paths = min(k, m), (directory / "forward.f32", directory / "forward.i64")
+    forward = _Rows(
+        directory / "neighbors.json", made_from, {paths[0]: 4 * width, paths[1]: 8 * width}
+    )
+    backward = _no_neighbors(m, min(k, n))
+    saved = lambda: directory / f"backward-{forward.done}.npz"
+    if forward.done:
+        try:
+            with np.load(saved(), allow_pickle=False) as file:
+                backward = file["cosines"], file["rows"]
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile):
+            forward.done = 0
+    if 0 < forward.done < n:
+        _logger.info("search: continues with source text %d of %d", forward.done + 1, n)
+    with forward.opened():
+        while (first := forward.done) < n:
             block = source.span(slice(first, min(first + span, n)))
             moved = (lambda done, _, first=first: report(first + done, n)) if report else None
-            state.add(mining.find_candidates(block, target, k, report=moved, **search))
-    return state.candidates()
+            found = mining.find_candidates(block, target, k, report=moved, **search)
+            _merge(backward, found, first)
+            forward.add(found.forward_cosines.astype("<f4"), found.forward.astype("<i8"))
+            if forward.is_due(n):
+                with whole_file(saved()) as file:
+                    np.savez(file, cosines=backward[0], rows=backward[1])
+                forward.record()
+                for other in directory.glob("backward-*.npz"):
+                    if other != saved():
+                        other.unlink()
+    columns = (
+        np.fromfile(path, kind).reshape(n, width) for path, kind in zip(paths, ("<f4", "<i8"))
+    )
+    return Candidates(*columns, *backward)
 
 
 def write_part(
@@ -190,93 +204,61 @@ def _merge(best: tuple[np.ndarray, np.ndarray], found: Candidates, first: int) -
         keep_best(best, block, found.backward_cosines[block], rows[block])
 
 
-class _Neighbors:
-    """Neighbors of the first `done` source rows, on disk and of target rows also in memory."""
+class _Rows:
+    """Files that grow by rows, and a record of how many rows are complete.
 
-    def __init__(self, directory: Path, made_from: Mapping[str, Any], n: int, m: int, k: int):
-        self._directory, self._made_from, self._num_rows = directory, made_from, n
-        self._widths = min(k, m), min(k, n)
-        self._paths = directory / "forward.f32", directory / "forward.i64"
-        self._record_path = directory / "neighbors.json"
-        self.done = _done(self._record_path, made_from, "source_rows", self._sizes)
-        self._backward = _no_neighbors(m, self._widths[1])
-        if self.done:
-            with np.load(self._backward_path(self.done), allow_pickle=False) as file:
-                self._backward = file["cosines"], file["rows"]
+    None are if they were made from something else, or if a file is missing, as after a run killed
+    while it removed them, its work done, or shorter than recorded: extending it would make zeros of
+    what was lost.
+
+    Attributes:
+        done: how many are complete.
+    """
+
+    def __init__(self, record: Path, made_from: Mapping[str, Any], row_bytes: Mapping[Path, int]):
+        self._record, self._made_from, self._row_bytes = record, made_from, row_bytes
+        found = read_json(record) or {}
+        same = fingerprint(found.get("made_from")) == fingerprint(made_from)
+        done = found.get("rows", 0) if same else 0
+        whole = all(p.exists() and p.stat().st_size >= done * b for p, b in row_bytes.items())
+        self.done = done if whole else 0
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Opens the files to add to, cut at what is recorded."""
         if not self.done:
-            self._record_path.unlink(missing_ok=True)
+            self._record.unlink(missing_ok=True)
         with contextlib.ExitStack() as stack:
-            mode = "r+b" if self.done else "wb"
-            self._files = [stack.enter_context(open(path, mode)) for path in self._paths]
-            sizes = self._sizes(self.done)
-            for file, path in zip(self._files, self._paths):
-                file.truncate(sizes[path])
+            self._files = []
+            for path, size in self._row_bytes.items():
+                file = stack.enter_context(open(path, "r+b" if self.done else "wb"))
+                file.truncate(self.done * size)
                 file.seek(0, os.SEEK_END)
+                self._files.append(file)
             self._recorded_s = time.monotonic()
             yield
 
-    def add(self, found: Candidates) -> None:
-        """Adds what the next source rows have found."""
-        arrays = (found.forward_cosines, "<f4"), (found.forward, "<i8")
-        for file, path, (array, dtype) in zip(self._files, self._paths, arrays):
+    def add(self, *arrays: np.ndarray) -> None:
+        """Adds rows to each file."""
+        for file, path, array in zip(self._files, self._row_bytes, arrays):
             with naming_errors(path):
-                file.write(np.ascontiguousarray(array, dtype).data)
-        _merge(self._backward, found, self.done)
-        self.done += len(found.forward)
-        if self.done == self._num_rows or time.monotonic() - self._recorded_s > _RECORD_EVERY_S:
-            self._record()
+                file.write(np.ascontiguousarray(array).data)
+        self.done += len(arrays[0])
 
-    def candidates(self) -> Candidates:
-        """All neighbors, in memory."""
-        shape = self._num_rows, self._widths[0]
-        types = "<f4", "<i8"
-        forward = [np.fromfile(p, d).reshape(shape) for p, d in zip(self._paths, types)]
-        return Candidates(*forward, *self._backward)
+    def is_due(self, total: int) -> bool:
+        """True if all rows are there, or the last record is old."""
+        return self.done == total or time.monotonic() - self._recorded_s > _RECORD_EVERY_S
 
-    def _record(self) -> None:
-        for file, path in zip(self._files, self._paths):
+    def record(self) -> None:
+        """Records that the rows added are complete."""
+        for file, path in zip(self._files, self._row_bytes):
             _sync(file, path)
-        path = self._backward_path(self.done)
-        with whole_file(path) as file:
-            np.savez(file, cosines=self._backward[0], rows=self._backward[1])
-        record = {"made_from": self._made_from, "source_rows": self.done}
-        write_json(self._record_path, record)
-        for other in self._directory.glob("backward-*.npz"):
-            if other != path:
-                other.unlink()
+        write_json(self._record, {"made_from": self._made_from, "rows": self.done})
         self._recorded_s = time.monotonic()
-
-    def _sizes(self, done: int) -> dict[Path, int]:
-        """The files of that many source rows, and the bytes that each has at least."""
-        num_values = done * self._widths[0]
-        forward = {path: num_values * each for path, each in zip(self._paths, (4, 8))}
-        return forward | {self._backward_path(done): 1}
-
-    def _backward_path(self, done: int) -> Path:
-        return self._directory / f"backward-{done}.npz"
 
 
 def _unit_rows(rows: AnyRows, name: str) -> UnitRows:
     return rows if isinstance(rows, UnitRows) else UnitRows(rows, name=name)
-
-
-def _done(
-    path: Path, made_from: Mapping[str, Any], key: str, sizes: Callable[[int], Mapping[Path, int]]
-) -> int:
-    """Returns how much of a stage is complete; 0 if it was made from something else.
-
-    Also 0 if a file is missing, as after a run killed while it removed them, its work done, or
-    shorter than recorded: extending it would make zeros of what was lost.
-    """
-    record = read_json(path) or {}
-    same = fingerprint(record.get("made_from")) == fingerprint(made_from)
-    done = record.get(key, 0) if same else 0
-    whole = all(file.exists() and file.stat().st_size >= size for file, size in sizes(done).items())
-    return done if whole else 0
 
 
 def _sync(file: BinaryIO, path: Path) -> None:
