@@ -1,7 +1,6 @@
 """Embeddings of any origin in place of an encoder: read from files, looked up by text."""
 
 import hashlib
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,19 +8,12 @@ import numpy as np
 
 from xling_jax.align.rows import row_blocks
 from xling_jax.files.embeddings import read_embeddings
-from xling_jax.text import languages as languages_lib
-
-_logger = logging.getLogger(__name__)
-
-# Equal texts in two files should have equal vectors, up to float32 and the effect of batches.
-_TOLERANCE = 1e-3
-_SUFFIXES = (".npy", ".bin")
 
 
 class StoredEmbeddings:
     """Vectors read from files, with the part of `Encoder` that evaluation uses.
 
-    A repeated text gets the vector of its first row; a warning counts the rows that differ.
+    A repeated text gets the vector of its first row.
 
     Args:
         directory: holds the files `NAME.npy` (float [n, dim]) or `NAME.bin` (LASER's, headerless
@@ -46,33 +38,25 @@ class StoredEmbeddings:
         self._files: list[np.ndarray] = []
         self._row_of: dict[str, tuple[int, int]] = {}
         digest = hashlib.sha256()
-        num_unequal = 0
         for number, (name, lines) in enumerate(texts.items()):
-            path = _find_file(Path(directory).expanduser(), name)
-            vectors = read_embeddings(path, dim)
+            names = [f"{name}.npy", f"{name}.bin"]
+            paths = [Path(directory).expanduser() / file for file in names]
+            if len(found := [path for path in paths if path.is_file()]) != 1:
+                rule = f"must hold the vectors of {name} as {' or '.join(names)}"
+                raise ValueError(f"{directory}: {rule}; found {'both' if found else 'neither'}")
+            vectors = read_embeddings(found[0], dim)
             # A headerless file cannot contradict `dim`; the others must agree with the first.
             dim = vectors.shape[1]
             if len(vectors) != len(lines):
                 rule = f"must have a row for each of the {len(lines)} lines of {name}"
-                raise ValueError(f"{path}: {rule}; found {len(vectors)}; embed that file again")
-            for _, block in row_blocks(vectors, str(path)):
+                raise ValueError(f"{found[0]}: {rule}; found {len(vectors)}; embed that file again")
+            for _, block in row_blocks(vectors, str(found[0])):
                 digest.update(np.ascontiguousarray(block).data)
             self._files.append(vectors)
             for row, text in enumerate(lines):
-                file, first = self._row_of.setdefault(text, (number, row))
-                if text and (file, first) != (number, row):
-                    before = self._files[file][first]
-                    # Relative to the whole vector: single values may be near zero.
-                    gap = float(np.linalg.norm(vectors[row] - before))
-                    num_unequal += gap > _TOLERANCE * max(float(np.linalg.norm(before)), 1e-30)
+                self._row_of.setdefault(text, (number, row))
         self.dim = int(dim)
         self.fingerprint = digest.hexdigest()
-        if num_unequal:
-            _logger.warning(
-                "%s: %d rows differ from an earlier row with the same text, whose vector is used",
-                directory,
-                num_unequal,
-            )
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Returns float32 [n, dim], row i for text i.
@@ -89,24 +73,3 @@ class StoredEmbeddings:
             of_file = rows[:, 0] == number
             vectors[of_file] = file[rows[of_file, 1]]
         return vectors
-
-
-def _find_file(directory: Path, name: str) -> Path:
-    """The file of vectors of a name, whose language code may be an alias."""
-    stem, _, code = name.rpartition(".")
-    meaning = languages_lib.to_iso639_1(code)
-    exact = [directory / (name + suffix) for suffix in _SUFFIXES]
-    found = [path for path in exact if path.is_file()]
-    if not found and stem:
-        found = [
-            path
-            for path in sorted(directory.glob("*.*"))
-            if path.suffix in _SUFFIXES
-            and path.stem.rpartition(".")[0] == stem
-            and languages_lib.to_iso639_1(path.stem.rpartition(".")[2]) == meaning
-        ]
-    if len(found) != 1:
-        names = " and ".join(path.name for path in found) or "neither"
-        rule = f"must hold the vectors of {name} as {' or '.join(path.name for path in exact)}"
-        raise ValueError(f"{directory}: {rule}; found {names}")
-    return found[0]
