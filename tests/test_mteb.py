@@ -16,7 +16,6 @@ from xling_jax.mteb import MtebEncoder
 
 mteb = pytest.importorskip("mteb", reason="MTEB is not installed")
 from datasets import Dataset, DatasetDict  # noqa: E402
-from mteb.abstasks.classification import AbsTaskClassification  # noqa: E402
 from mteb.abstasks.sts import AbsTaskSTS  # noqa: E402
 from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
 from mteb.abstasks.text.bitext_mining import AbsTaskBitextMining  # noqa: E402
@@ -29,7 +28,6 @@ VECTORS = {f"en {i}": MEANINGS[i] for i in range(NUM_ROWS)}
 VECTORS |= {f"de {i}": MEANINGS[i] + 0.6 * RNG.normal(size=DIM) for i in range(NUM_ROWS)}
 ENGLISH, GERMAN = ([f"{code} {i}" for i in range(NUM_ROWS)] for code in ("en", "de"))
 GOLD = RNG.uniform(0, 5, NUM_ROWS)
-LABELS = [int(vector[0] > 0) for vector in MEANINGS]
 
 
 def metadata(kind, name, main_score):
@@ -75,14 +73,6 @@ class Similarity(_LocalData, AbsTaskSTS):
     metadata = metadata("STS", "LocalSTS", "cosine_spearman")
     min_score, max_score = 0, 5
     columns = {"test": {"sentence1": ENGLISH, "sentence2": GERMAN, "score": GOLD}}
-
-
-class Classes(_LocalData, AbsTaskClassification):
-    metadata = metadata("Classification", "LocalClasses", "accuracy")
-    columns = {
-        "train": {"text": ENGLISH, "label": LABELS},
-        "test": {"text": GERMAN, "label": LABELS},
-    }
 
 
 @pytest.fixture
@@ -134,24 +124,6 @@ def test_evaluate_gives_the_scores_of_brute_force(model):
     assert scores(results, "LocalBitext")["accuracy"] == pytest.approx(right)
     spearman = stats.spearmanr(np.diag(cosines(MEANINGS, german())), GOLD).statistic
     assert scores(results, "LocalSTS")["cosine_spearman"] == pytest.approx(spearman, abs=1e-6)
-
-
-@pytest.mark.exhaustive
-def test_the_encoder_gets_all_texts_at_once(model):
-    mteb.evaluate(
-        model, [Similarity()], cache=None, show_progress_bar=False, encode_kwargs={"batch_size": 3}
-    )
-    assert set(model.calls) == {(NUM_ROWS, None)}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_older_entry_point_runs_too(model, tmp_path):
-    results = mteb.MTEB(tasks=[Classes()]).run(
-        model, output_folder=str(tmp_path), verbosity=0, show_progress_bar=False
-    )
-    assert scores(results, "LocalClasses")["accuracy"] > 0.6
-    assert (tmp_path / "xling_jax__toy" / "abc" / "LocalClasses.json").exists()
 
 
 def test_metadata_tells_the_model(model):

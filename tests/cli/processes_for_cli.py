@@ -67,21 +67,6 @@ def run(
     assert statuses == [0] * count, said(logs)
 
 
-def check_that_all_end(
-    started: Sequence[Process], number: int, status: int, complaint: str, logs: Path
-) -> None:
-    """Process `number` of two ends with a status and a complaint, the other with any but 0.
-
-    Within 40 s, where a process is missed after 5.
-    """
-    begun = time.monotonic()
-    statuses = finish(started, 60)
-    assert statuses[number] == status, said(logs)
-    assert statuses[1 - number] not in (0, None), said(logs)
-    assert time.monotonic() - begun < 40
-    assert complaint in (logs / f"{number}.txt").read_text()
-
-
 def said(logs: Path) -> str:
     """What the processes said, one after the other."""
     return "\n".join(path.read_text() for path in sorted(logs.iterdir()))

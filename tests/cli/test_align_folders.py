@@ -90,16 +90,6 @@ def test_documents_without_sentences_to_align_are_left_out(folders, caplog):
     assert f"{len(DOCUMENTS)} document pairs; " in caplog.text
 
 
-def test_folders_are_documents_without_sentences_too(folders):
-    assert align(output="pairs.tsv", command="align") == 0
-    rows = [line.split("\t")[1:] for line in (folders / "pairs.tsv").read_text().splitlines()]
-    names = [str(n) for n in random.Random(0).sample(range(100), len(DOCUMENTS))]
-    wanted = {(str(i), name) for i, name in enumerate(names) if i != 2}
-    wanted.add(("more/2", f"more/{names[2]}"))
-    assert len(wanted.intersection(map(tuple, rows))) >= len(wanted) - 1
-    assert align("--pairs", "pairs.tsv") == 0 and units()
-
-
 def test_equal_names_of_one_sentence_a_line(folders, caplog):
     for code, text in (("de", "Ja. Nein.\n\nWo ist der Bahnhof?\n"), ("en", "Yes. No.\nWhere?\n")):
         (folders / code / f"same.{code}.txt").write_text(text, "utf-8")

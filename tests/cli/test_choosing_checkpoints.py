@@ -167,34 +167,3 @@ def test_data_are_used_where_held_out_text_is_not(place, tmp_path, caplog):
     with caplog.at_level("WARNING"):
         assert main([*words, *more]) == 0
     assert "excluded.tsv: no such file" in caplog.text and "prepared earlier" in caplog.text
-
-
-@pytest.mark.exhaustive
-def test_data_of_files_that_a_pattern_no_longer_matches_are_kept(tmp_path, caplog):
-    header, *lines = write_tsv(tmp_path / "all.tsv").read_text().splitlines()
-    for name, part in (("a", lines[::2]), ("b", lines[1::2])):
-        (tmp_path / f"corpus.{name}.tsv").write_text("\n".join([header, *part]) + "\n")
-    words = ["train", "--config", "static:smoke", "--workdir", str(tmp_path / "w")]
-    words += ["--config.languages=('de','en')", "--config.data.pairs=('de-en',)"]
-    words += [f"--config.data.corpora=('tsv:{tmp_path}/corpus.*.tsv',)"]
-    words += ["--config.vocab.size=60", "--config.train.total_steps=1"]
-    assert main(["prepare", *words[1:]]) == 0
-    before = (tmp_path / "w/data/manifest.json").read_bytes()
-    (tmp_path / "corpus.b.tsv").unlink()
-    with caplog.at_level("WARNING"):
-        assert main(words) == 0
-    assert "corpus.b.tsv: no such file; training on" in caplog.text
-    assert (tmp_path / "w/data/manifest.json").read_bytes() == before
-
-
-@pytest.mark.exhaustive
-def test_a_checkpoint_of_float16_is_exported_where_auto_is_another_dtype(place):
-    run, output = place / "half", place / "half_model"
-    more = ["--config.train.total_steps=2", "--config.compute_dtype=float16"]
-    assert main(arguments("train", f"tsv:{place / 'corpus.tsv'}", run, *more)) == 0
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {"compute_dtype": "auto"}))
-    export = ["export", "--workdir", str(run), "--checkpoint", "2", "--output", str(output)]
-    assert main(export) == 0
-    weights = [path / "encoder.safetensors" for path in (output, run / "encoder")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()

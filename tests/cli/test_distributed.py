@@ -141,12 +141,6 @@ def test_an_error_in_one_ends_both(number):
 
 
 @pytest.mark.exhaustive
-def test_wrong_use_found_late_has_its_status(monkeypatch):
-    monkeypatch.setenv("HEARTBEAT_S", "60")  # far from the time that the first lingers
-    assert finish(start_pair("use", "use"))[0] == [2, 2]
-
-
-@pytest.mark.exhaustive
 def test_a_stalled_process_is_noticed():
     pair = start_pair("well", "stall")
     try:

@@ -155,15 +155,6 @@ def test_wrong_use_has_status_2_and_broken_data_1_and_make_no_output(tmp_path, c
         assert not (tmp_path / "out").exists()
 
 
-def test_a_file_in_place_of_a_directory_is_said_to_be_one(parallel, labeled, tmp_path, capsys):
-    assert evaluate("classification", labeled, parallel) == 2
-    assert f"--output {parallel}: must be a directory; found a file" in capsys.readouterr().err
-    for task, such_as in (("classification", "train.en.tsv"), ("probing", "SentEval's data")):
-        assert evaluate(task, parallel, tmp_path / "out") == 1
-        error = capsys.readouterr().err
-        assert f"error: {parallel}: must be a directory" in error and such_as in error
-
-
 def test_a_language_that_the_data_lacks_is_named_with_its_file(parallel, labeled, tmp_path, capsys):
     for task, data, found in (
         ("retrieval", parallel, "en, de"),

@@ -87,19 +87,12 @@ def test_evaluation_of_ready_vectors_and_of_packs(files, same_ids, encoder):
     assert metrics[0] == metrics[1] != metrics[2]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_use_of_evaluation_is_refused(files, same_ids, fails):
+    for options, message in (
         (("--cells", "best"), "--cells='best' must be one of all, biased-mean-cosine"),
-        (
-            ("--cells", "debiased-mean-margin", "--debias", "0"),
-            "debias=0 leaves out the debiased ones",
-        ),
+        (("--cells", "debiased-mean-margin", "--debias", "0"), "debias=0 leaves out the debiased"),
         (("--gold", "none.tsv"), "--gold none.tsv: no such file"),
-        (("--k", "0"), "--k=0 must be positive"),
-    ],
-)
-def test_wrong_use_of_evaluation_is_refused(files, same_ids, fails, options, message):
-    status = evaluate(files, "--model", "m", *options, data=["same.jsonl"])
-    assert message in fails(status, 2)
+    ):
+        status = evaluate(files, "--model", "m", *options, data=["same.jsonl"])
+        assert message in fails(status, 2)
     assert not (files / "results").exists()

@@ -113,12 +113,6 @@ def test_home_is_expanded_where_the_shell_does_not(tmp_path, monkeypatch, capsys
     assert main(data) == 2 and f"--data {tmp_path}/b.tsv: no such file" in capsys.readouterr().err
 
 
-def test_functions_that_are_imported_late_are_completed():
-    import xling_jax
-
-    assert {"load", "mine", "align_sentences"} <= {*dir(xling_jax)}
-
-
 def test_help_names_choices_and_defaults(capsys):
     with pytest.raises(SystemExit):
         settings("--help")

@@ -165,12 +165,6 @@ def test_without_a_network_the_encoder_is_shown_on_sentences_of_the_package(
     assert capsys.readouterr().err.endswith("could not fetch wheels with pip (no network)\n")
 
 
-def test_quiet_prints_results_and_logs_nothing(command, capsys):
-    assert command("--quiet", "--no-training") == 0
-    printed = capsys.readouterr()
-    assert "Translations in two shuffled texts" in printed.out and not printed.err
-
-
 def test_training_gets_the_text_and_what_to_keep_out_of_it(command, monkeypatch):
     seen = []
     monkeypatch.setattr(
@@ -184,18 +178,6 @@ def test_training_gets_the_text_and_what_to_keep_out_of_it(command, monkeypatch)
     assert experiment.seed == 7
 
 
-def test_the_packaged_config_and_wheels_are_found_from_any_directory(tmp_path, monkeypatch):
-    seen = {}
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(quickstart, "fetch_wheels", lambda wheels, _: seen.update(wheels=wheels))
-    monkeypatch.setattr(quickstart, "write_text", write_small_text)
-    monkeypatch.setattr(
-        train, "train_experiment", lambda experiment, _: seen.update(experiment.config) or 143
-    )
-    assert main.main(["quickstart", "--workdir", "run"]) == 143
-    assert "gramps" in seen["wheels"].read_text() and seen["languages"] == LANGUAGES
-
-
 def test_a_directory_with_files_of_the_user_is_left_alone(command, tmp_path, capsys):
     (tmp_path / "run/text").mkdir(parents=True)
     (tmp_path / "run/text/retrieval.tsv").write_text("mine")
@@ -203,11 +185,6 @@ def test_a_directory_with_files_of_the_user_is_left_alone(command, tmp_path, cap
     assert "--workdir run: holds other files; name a new" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "run").rglob("*")] == ["text", "retrieval.tsv"]
     assert (tmp_path / "run/text/retrieval.tsv").read_text() == "mine"
-
-
-def test_missing_wheels_are_wrong_use(command, capsys):
-    assert command("--wheels", "absent.txt") == 2
-    assert "--wheels absent.txt: no such file" in capsys.readouterr().err
 
 
 def test_the_overlap_with_the_training_text_is_that_of_the_encoder():

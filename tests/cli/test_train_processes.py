@@ -2,14 +2,11 @@
 
 import json
 import os
-import signal
-import time
 
 import pytest
 
 from tests.cli import processes_for_cli as processes
 from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
-from tests.train.processes import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -34,34 +31,6 @@ def end(processes_started, logs):
     return [(logs / f"{number}.txt").read_text() for number in range(len(statuses))]
 
 
-@pytest.mark.exhaustive
-def test_a_broken_corpus_is_one_line_of_the_first_process(corpus, tmp_path):
-    broken = tmp_path / "broken.tsv"
-    broken.write_text(corpus.read_text().replace("\n", "\r"))
-    command = arguments("train", f"tsv:{broken}", tmp_path / "w")
-    started = processes.start(tmp_path / "logs", 2, command, heartbeats_of_5_seconds)
-    first, second = end(started, tmp_path / "logs")
-    (line,) = (line for line in first.splitlines() if line.startswith("xling train: error"))
-    assert "broken.tsv: lines end in CR alone" in line
-    assert "broken.tsv" not in second
-
-
-def another_vocabulary_in_the_second(number):
-    from xling_jax.cli import train
-
-    heartbeats_of_5_seconds(number)
-    load, size = train.load, ["--config.vocab.size=90"] if number == 1 else []
-    train.load = lambda path, overrides: load(path, [*overrides, *size])
-
-
-@pytest.mark.exhaustive
-def test_processes_with_different_configs_of_the_data_are_told_so(corpus, tmp_path):
-    command = arguments("train", f"tsv:{corpus}", tmp_path / "w")
-    started = processes.start(tmp_path / "logs", 2, command, another_vocabulary_in_the_second)
-    _, second = end(started, tmp_path / "logs")
-    assert "prepared with another config; start all processes with the same arguments" in second
-
-
 def another_learning_rate_in_the_second(number):
     from xling_jax.cli import train
 
@@ -79,26 +48,6 @@ def test_processes_with_different_settings_are_all_told_so(corpus, tmp_path):
             "processes with the same arguments" in said
         )
     assert not (tmp_path / "w" / "encoder").exists()
-
-
-def endless_cleaning(number):
-    from xling_jax.corpora.pair_text import ChunkCleaner
-
-    def clean(*_):
-        print("cleaning now", flush=True)
-        time.sleep(100)
-
-    ChunkCleaner.__call__ = clean
-
-
-@pytest.mark.exhaustive
-def test_sigterm_ends_them_while_the_first_prepares(corpus, tmp_path):
-    command = arguments("train", f"tsv:{corpus}", tmp_path / "w")
-    started = processes.start(tmp_path / "logs", 2, command, endless_cleaning)
-    assert wait_for(lambda: "cleaning now" in processes.said(tmp_path / "logs"))
-    for process in started:
-        process.terminate()
-    assert set(processes.finish(started, 20)) <= {-signal.SIGTERM, -signal.SIGABRT}
 
 
 def programs_in_the_workdir(number):

@@ -144,21 +144,6 @@ def test_a_second_ctrl_c_leaves_at_once(start):
     assert said().endswith("exited immediately; run the same command to resume\n")
 
 
-def endless_cleaning():
-    from xling_jax.corpora.pair_text import ChunkCleaner
-
-    ChunkCleaner.__call__ = lambda *_: (print("cleaning now", flush=True), time.sleep(100))
-
-
-@pytest.mark.exhaustive
-def test_ctrl_c_while_preparing_is_one_line(start):
-    process, said = start(4, endless_cleaning)
-    assert wait_for(lambda: "cleaning now" in said(), 300), said()
-    os.kill(process.pid, signal.SIGINT)
-    assert ended(process, 20) == 130
-    assert said() == "cleaning now\nxling train: interrupted; run the same command to resume\n"
-
-
 def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(start, corpus, tmp_path):
     """As a user starts it: what libraries say at the end of the process counts, too."""
     process, said = start(2)

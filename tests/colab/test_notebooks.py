@@ -9,10 +9,7 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-import venv
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -179,59 +176,6 @@ def test_notebook_pins_no_jax_and_asks_for_no_tensorflow(name):
 def test_every_notebook_begins_with_the_same_installation(name):
     first = {n: next(c for c in read(n)["cells"] if c["cell_type"] == "code") for n in NOTEBOOKS}
     assert first[name]["source"] == first["quickstart"]["source"]
-
-
-def write_wheel(directory, name, version, requires=()):
-    """Writes a wheel with an empty module."""
-    info, path = f"{name}-{version}.dist-info", directory / f"{name}-{version}-py3-none-any.whl"
-    needs = "".join(f"Requires-Dist: {need}\n" for need in requires)
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{name}.py", f"__version__ = '{version}'\ndevices = lambda: ['CPU']\n")
-        wheel.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
-        )
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-    return path
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("here", "kept"), [("0.10.1", True), ("0.4.30", False)])
-def test_installation_keeps_the_jax_that_is_there_or_says_it_is_too_old(tmp_path, here, kept):
-    """With stand-ins for JAX and the package, in an environment of its own."""
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    write_wheel(wheels, "jax", "0.12.0")
-    write_wheel(wheels, "jax", here)
-    # As pip does without a constraint: a new version of a library asks for a newer JAX.
-    write_wheel(wheels, "flax", "0.12.0", ["jax>=0.9"])
-    write_wheel(wheels, "flax", "0.13.0", ["jax>=0.11"])
-    package = write_wheel(wheels, "xling_jax", "0.3.0", ["jax>=0.10", "flax>=0.12"])
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv/bin/python"
-    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    settings = {
-        "env": {"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)},
-        "cwd": tmp_path,
-        "capture_output": True,
-        "text": True,
-        "timeout": 300,
-    }
-    pip = [str(python), "-m", "pip"]
-    subprocess.run([*pip, "install", f"jax=={here}"], check=True, **settings)
-    cell = next(c for c in read("quickstart")["cells"] if c["cell_type"] == "code")["source"]
-    cell = "".join(cell).replace('Path("..")', f'Path("{tmp_path}")')
-    (tmp_path / "configs").mkdir()
-    # What IPython would make of it.
-    cell = cell.replace("{SOURCE}{EXTRA}", str(package)).replace("%pip", f"!{' '.join(pip)}")
-    cell = re.sub(r"!(.*)", lambda line: f"os.system({line[1]!r})", cell)
-    ran = subprocess.run([str(python), "-c", f"import os\n{cell}"], **settings)
-    assert (f"JAX {here} on ['CPU']" in ran.stdout) == kept, ran.stderr
-    assert kept or f"could not install it beside JAX {here}; set EXTRA" in ran.stderr
-    installed = subprocess.run([*pip, "list"], **settings).stdout
-    assert ("xling_jax" in installed) == kept and ("flax" in installed) == kept
 
 
 def test_all_notebooks_are_there():

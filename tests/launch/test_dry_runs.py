@@ -153,14 +153,6 @@ def test_a_job_in_which_a_process_failed_is_not_queued_again(launcher, tmp_path)
     assert [call[0] for call in launcher.calls()] == ["srun", "scontrol"]
 
 
-def test_a_dry_run_inside_a_job_removes_nothing(launcher, tmp_path):
-    failed = tmp_path / "failed"
-    failed.write_text("3")
-    dry = launcher.run(["slurm.sh", "--dry-run", "train"], IN_JOB | {"LOGS": str(tmp_path)})
-    assert (dry.returncode, dry.stderr, launcher.calls()) == (0, "", [])
-    assert failed.exists()
-
-
 def test_a_task_waits_for_its_command_to_end_after_sigterm(tmp_path):
     command = (
         "trap 'sleep 0.5; touch saved; exit 143' TERM; touch begun; while :; do sleep 0.1; done"
@@ -171,15 +163,6 @@ def test_a_task_waits_for_its_command_to_end_after_sigterm(tmp_path):
     os.killpg(task.pid, signal.SIGTERM)
     assert task.wait(20) == 143
     assert (tmp_path / "saved").exists() and not (tmp_path / "failed").exists()
-
-
-@pytest.mark.parametrize(
-    "options", [["--exclusive", "-p", "gpu", "--nodes=4"], ["--job-name", "train", "-N", "4"]]
-)
-def test_values_of_options_of_sbatch_may_be_words_of_their_own(options, launcher):
-    job = launcher.run(["slurm.sh", *options, *TRAIN, "w"])
-    assert job.returncode == 0, job.stderr
-    assert launcher.calls() == [["sbatch", *options, str(ROOT / "launch/slurm.sh"), *TRAIN, "w"]]
 
 
 def test_the_batch_script_knows_the_commands():
@@ -197,16 +180,6 @@ def test_the_scripts_run_the_commands_that_join_other_processes(launcher, tmp_pa
         assert (job.returncode == 0) == joins, name
 
 
-def test_the_batch_script_is_run_from_a_copy_in_another_directory(launcher, tmp_path):
-    copy = tmp_path / "spool/slurm_script"
-    copy.parent.mkdir()
-    shutil.copy(ROOT / "launch/slurm.sh", copy)
-    variables = IN_JOB | {"SLURM_SUBMIT_DIR": str(ROOT)}
-    job = launcher.run([str(copy), "train", "--workdir", str(tmp_path / "w")], variables)
-    assert job.returncode == 0, job.stderr
-    assert launcher.calls()[0][0] == "srun"
-
-
 # What the slice is and what its command came to, look by look; "-" is a worker that cannot answer.
 NIGHTS = {
     "a day of preemptions": (
@@ -221,20 +194,10 @@ NIGHTS = {
         ["start", "start", "start", "start", "delete"],
         (0, ""),
     ),
-    "cannot write its status": (
-        [("READY", "unknown")] * 3,
-        ["start", "start"],
-        (2, "the command failed with status unknown"),
-    ),
     "done, and gcloud fails to delete": (
         [("READY", "0"), ("READY", "no delete"), ("gone", "no delete")],
         [],
         (0, "READY 0"),
-    ),
-    "a slice on which nothing is installed": (
-        [("READY", "bare"), ("READY", "stopped"), ("READY", "0")],
-        ["scp", "start", "delete"],
-        (0, ""),
     ),
 }
 
@@ -312,7 +275,6 @@ def test_babysit_creates_and_continues_until_the_command_is_done(night, launcher
 # What `resume` finds: slice, what its command came to, request; and what it does or says.
 RESUMED = {
     "queue, preempted": ("PREEMPTED", "", ["SUSPENDED", "ACTIVE"], "delete create scp start"),
-    "queue, deleted before": ("gone", "", ["gone", "ACTIVE"], "create scp start"),
     "deleted before": ("gone", "", [], "create scp start"),
     "installed in part": ("READY", "bare", [], "scp start"),
     "there": ("READY", "143", [], "start"),
@@ -484,18 +446,14 @@ def without(known: dict[str, str], name: str) -> dict[str, str]:
 
 WHOLE = "must be a whole number of at least"
 WRONG = {  # what is run, variables, what is said
-    "tpu.sh": (TPU, "no action given"),
     "tpu.sh fly": (TPU, "is not create, install"),
     "tpu.sh babysit --quiet evaluate": (TPU, "'evaluate' cannot run in several processes"),
-    "gke.sh start export": (GKE, "'export' cannot run in several processes"),
     "slurm.sh --nodes 4 fly": ({}, "'fly' is not a command of xling"),
     "slurm.sh train --workdir gs://b/w": ({}, "set LOGS=DIRECTORY"),
     "local.sh 0 train": ({}, "N='0' must be a number"),
-    "local.sh 2 train": ({}, "set LOGS=DIRECTORY"),
     "tpu.sh create train": (without(TPU, "ZONE"), "set ZONE; see --help"),
     "gke.sh start train": (without(GKE, "IMAGE"), "set IMAGE; see --help"),
     "tpu.sh babysit train": (TPU | {"EVERY_S": "1min"}, f"EVERY_S='1min' {WHOLE}"),
-    "local.sh 2 train --workdir w": ({"GPUS": "2,3"}, f"GPUS='2,3' {WHOLE}"),
     "local.sh 3 train --workdir w": ({"GRACE": "0.5"}, f"GRACE='0.5' {WHOLE}"),
     "slurm.sh --nodes=4 -p gpu train --workdir w": (
         IN_JOB,

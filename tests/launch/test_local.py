@@ -145,52 +145,6 @@ def test_killed_it_takes_its_processes_with_it(programs, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_a_reader_that_ctrl_c_ends_first_leaves_no_process(programs, tmp_path):
-    """As `tee` does behind a pipe."""
-    process = start_actors(programs, tmp_path, "saves", "saves")
-    process.stdout.close()
-    process.stderr.close()
-    process.send_signal(signal.SIGTERM)  # pytest may ignore SIGINT, and then so does the script
-    assert process.wait(60) == 143
-    for number in range(2):
-        assert "saving" in (tmp_path / f"logs/process-{number}.log").read_text()
-    check_none_left(tmp_path)
-
-
-@pytest.mark.exhaustive
-def test_a_process_that_cannot_be_started_stops_those_before_it(programs, tmp_path):
-    """As when the system has no more processes to give; here GPU 2 has no name."""
-    write_program(tmp_path / "seq", '#!/bin/sh\n[ "$2" != 2 ] && echo "$2"\n')
-    variables = environment(programs, {"GPUS": "1"})
-    variables["PATH"] = f"{tmp_path}:{variables['PATH']}"
-    words = [LOCAL, "4", "train", "--workdir", str(tmp_path)]
-    process = subprocess.run(words, env=variables, timeout=60)
-    assert process.returncode == 1
-    # Process 1 may be stopped before it opens its log.
-    assert not (tmp_path / "logs/process-2.log").exists()
-    assert wait_for(lambda: not processes_of(tmp_path), 60)
-
-
-@pytest.mark.exhaustive
-def test_a_signal_while_the_processes_start_stops_them_all(programs, tmp_path):
-    number = 30
-    variables = {f"BEHAVIOR_{process}": "saves" for process in range(number)}
-    process = subprocess.Popen(
-        [LOCAL, str(number), "train", "--workdir", str(tmp_path)],
-        env=environment(programs, variables | {"GRACE": "20"}),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert wait_for((tmp_path / "logs/process-1.log").exists, 10)
-    process.terminate()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert errors == "launch/local.sh: stopping all processes\n"
-    check_none_left(tmp_path)
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("presses, status", [(1, 143), (2, 137)])
 def test_ctrl_c_saves_and_a_second_one_kills(presses, status, programs, tmp_path):
     behavior = "saves" if presses == 1 else "ignores"
