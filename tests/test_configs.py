@@ -312,19 +312,12 @@ def test_keys_of_an_alignment_config_are_arguments_of_the_command():
 @pytest.mark.parametrize(
     "argument, override, message",
     [
-        ("ct_laser:smal", None, "'smal' must be one of paper, base, small, smoke; did you mean"),
         ("ct_laser_bilingual:objective=de", None, "objective='de' must be one of ct_laser"),
-        ("laser:depth=6", None, "'depth' must be one of size, layers"),
         ("laser:layers=six", None, "'layers=six' must be of type int"),
-        ("lightweight:objective=nmt", None, "objective='nmt' must be one of all, mlm"),
-        ("similarity_loss:loss=l1", None, "loss='l1' must be one of similarity,"),
-        ("static:phase=3", None, "phase=3 must be one of 1, 2"),
         ("quickstart:paper", None, "'paper' must be one of small, smoke"),
         ("ct_lazer", None, "no such file or packaged config; did you mean ct_laser"),
-        ("t_laser", "--config.encoder.width=wide", "width"),
         ("t_laser", "--config.encoder.widht=8", "has no key widht; did you mean width"),
         ("t_laser", "--config.objective.distanse.weight=1", "did you mean distance"),
-        ("t_laser", "--config.encoders.width=8", "no key encoders; did you mean encoder"),
         ("t_laser", "--config.evaluation.retreival=('a',)", "did you mean retrieval"),
         ("t_laser", "--config.head.width=8", "config.head: no term of the objective reads it"),
         ("static", "--config.objective.translation.weight=1", "config.decoder is missing"),
@@ -333,10 +326,8 @@ def test_keys_of_an_alignment_config_are_arguments_of_the_command():
         ("laser", "--config.seed.high=1", "config.seed is a value and has no keys; set config.s"),
         ("laser", "--config.train.total_epochs=inf", "total_epochs=inf must be a finite number"),
         ("laser", "--config.evaluation.retrieval=('',)", "must be a path or several, .. for none"),
-        ("somewhere/laser", None, "somewhere/laser: no such file or packaged config"),
         ("laser:devices=8,devices=4", None, "devices= must be given once"),
         ("ct_laser:devices=0", None, "devices= must be given once, as a positive number"),
-        ("ct_laser:device=8", None, "did you mean devices"),
     ],
 )
 def test_wrong_arguments_and_overrides_are_one_line(argument, override, message):

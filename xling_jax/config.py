@@ -51,11 +51,8 @@ def parse_argument(
         sizes: that the config is made for, the default first.
         **known: name -> its default, or a tuple of choices, the default first.
 
-    Returns:
-        A value for each name, of the type of its default, and `size`.
-
-    Raises:
-        ValueError: for an unknown name, value or size.
+    Returns a value for each name, of the type of its default, and `size`; ValueError for an unknown
+    name, value or size.
     """
     known = {"size": tuple(sizes), **known}
     choices = {name: value for name, value in known.items() if isinstance(value, tuple)}
@@ -76,11 +73,7 @@ def parse_argument(
 
 
 def find_config(name_or_path: str) -> Path:
-    """The file of a config: a path, or the name of one that comes with the package.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The file of a config: a path, or the name of one that comes with the package."""
     path = Path(name_or_path)
     if path.is_file():
         return path
@@ -179,8 +172,7 @@ def _split_devices(path: str) -> tuple[str, int]:
 def _run_config_file(path: str) -> ConfigDict:
     """Runs `get_config` of `FILE:ARG`.
 
-    Raises:
-        ConfigError: for a missing file, or any error in it: a config is a program of the user's.
+    ConfigError for a missing file, or any error in it: a config is a program of the user's.
     """
     name, colon, arg = path.partition(":")
     file = find_config(name)
@@ -206,11 +198,7 @@ def _run_config_file(path: str) -> ConfigDict:
 
 
 def _overridden(config: ConfigDict, overrides: Sequence[str]) -> dict[str, Any]:
-    """A config with `--config.a.b=value` applied, values parsed and checked by ml_collections.
-
-    Raises:
-        ConfigError: for an unknown key; names the near ones.
-    """
+    """A config with `--config.a.b=value` applied, values parsed and checked by ml_collections."""
     for word in overrides:
         _check_key(config, word.split("=", 1)[0])
     words, values = ["xling", *overrides], flags.FlagValues()
@@ -244,10 +232,8 @@ def _make_room(config: dict[str, Any], overrides: Sequence[str]) -> list[str]:
     """Puts into a config what overrides change and defaults do not give.
 
     A section or term of the objective, an argument of an optimizer or schedule, a duration in
-    another unit, an entry of a mapping.
-
-    Returns:
-        The overrides that are left: a duration of 0 beside one in another unit says nothing.
+    another unit, an entry of a mapping. Returns the overrides that are left: a duration of 0 beside
+    one in another unit says nothing.
     """
     from xling_jax.train.experiment import SECTIONS
     from xling_jax.train.options import split_unit

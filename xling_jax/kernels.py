@@ -224,12 +224,7 @@ def layer_norm(
 ) -> jax.Array:
     """Layer norm over the last axis, computed in float32: s · (x − mean) / √(variance + ε) + b.
 
-    Args:
-        inputs: [..., width].
-        scale: [width] float32, s.
-        bias: [width] float32, b.
-        epsilon: ε.
-        dtype: of the result.
+    Inputs are [..., width], scale and bias [width] float32; `dtype` is that of the result.
     """
     norm = functools.partial(_norm, epsilon=epsilon, dtype=dtype)
     return by_device(norm, inputs, scale, bias, whole=(1, 2))

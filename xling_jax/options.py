@@ -57,12 +57,8 @@ def option(
 ) -> Any:
     """A dataclass field that commands offer as an argument.
 
-    Args:
-        default: its value where none is given.
-        help: for `--help`.
-        choices: possible values, or of a tuple its possible items; empty for any of the type.
-        positive: numbers must be greater than 0.
-        **argument: for `argparse`, such as metavar, nargs, const or type.
+    `choices` are its possible values, or of a tuple its possible items; empty for any of the type.
+    Further arguments are for `argparse`, such as metavar, nargs, const or type.
     """
     metadata = {"help": help, "choices": tuple(choices), "positive": positive}
     return dataclasses.field(default=default, metadata=metadata | {"argument": argument})
@@ -112,14 +108,9 @@ def _kinds(annotation: Any) -> set[str]:
 
 
 def check_values(options: Any, label: Callable[[str], str] = str) -> None:
-    """Checks the options of a dataclass against their choices and ranges.
+    """Raises OptionError if an option of a dataclass, or an item of a tuple, is out of range.
 
-    Args:
-        options: the dataclass; of a tuple each item is checked.
-        label: name of an option -> what errors call it.
-
-    Raises:
-        OptionError: if one is out of range.
+    `label` maps the name of an option to what errors call it.
     """
     for field in dataclasses.fields(options):
         value, name = getattr(options, field.name), label(field.name)
@@ -138,11 +129,8 @@ def defaults(target: Callable, supplied: Collection[str] = ()) -> dict[str, Any]
     """Options of a class or function, name -> default; `REQUIRED` where it has none.
 
     Keyword arguments of the functions in a class attribute `passes_to` are options of the class
-    too, but for those in its attribute `supplied`.
-
-    Args:
-        target: a dataclass, Linen module or function.
-        supplied: arguments that the caller gives and no config may.
+    too, but for those in its attribute `supplied`. The argument `supplied` names those that the
+    caller gives and no config may.
     """
     skipped = {"self", "parent", "name", "passed", *supplied}
     fields = (
@@ -182,14 +170,8 @@ def check(
     """Raises ValueError for an unknown option, a missing one, or a wrong value.
 
     Wrong are values of another type and numbers that are not finite or exceed 32 bits. Narrower
-    ranges are checked by what takes the option.
-
-    Args:
-        target: a class or function.
-        values: option -> value.
-        where: section of the config, for the message.
-        partial: some may still be missing.
-        **supplied: arguments that are given besides.
+    ranges are checked by what takes the option. If `partial`, some may be missing; `supplied` are
+    given besides.
     """
     known = defaults(target, supplied)
     functions = (*getattr(target, "passes_to", ()), target)
@@ -214,11 +196,7 @@ def check_number(
 ) -> None:
     """Raises ValueError for a number that is not finite, exceeds 32 bits or is out of a range.
 
-    Args:
-        value: of any type; others than numbers pass.
-        where: names the option.
-        at_least: lower bound.
-        below: upper bound, exclusive.
+    Values that are no numbers pass.
     """
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return

@@ -11,15 +11,9 @@ from typing import Any
 
 
 def import_extra(package: str, extra: str, purpose: str) -> Any:
-    """Imports a package that only an extra of ours installs.
+    """Imports a package that only an extra of ours installs; ImportError says how to install it.
 
-    Args:
-        package: its name in Python.
-        extra: as in `pip install 'xling_jax[EXTRA]'`.
-        purpose: what needs it, for the error.
-
-    Raises:
-        ImportError: if it is not installed; says how to install it.
+    `purpose` is what needs it, for the error.
     """
     try:
         return importlib.import_module(package)
@@ -44,11 +38,7 @@ class Registry:
         }
 
     def __getitem__(self, name: str) -> Any:
-        """The thing of a name.
-
-        Raises:
-            ValueError: for an unknown name; lists the known ones.
-        """
+        """The thing of a name; ValueError lists the known ones."""
         check_choice(self.kind, name, self._entries)
         where = self._entries[name][0]
         module, _, attribute = where.partition(":")
@@ -77,13 +67,7 @@ class Registry:
 
 
 def check_choice(what: str, value: Any, choices: Iterable[Any]) -> None:
-    """Raises ValueError unless a value is one of the choices.
-
-    Args:
-        what: names the argument, such as "margin" or "--margin".
-        value: as given.
-        choices: the possible values.
-    """
+    """Raises ValueError unless a value, named `what`, is one of the choices."""
     choices = list(choices)
     if value not in choices:
         hint = did_you_mean(value, choices)

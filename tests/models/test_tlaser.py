@@ -80,19 +80,6 @@ def test_dropout_is_on_embeddings():
     assert change(decoder, decoder_params(decoder), *inputs) > 0.1
 
 
-@pytest.mark.parametrize(
-    "rate, inside", [("attention_dropout", True), ("activation_dropout", False)]
-)
-def test_dropout_inside_the_blocks_is_where_its_name_says(encoder_params, rate, inside):
-    # Without the output of the feed-forward block, which is all that the other rate changes.
-    params = dict(encoder_params)
-    for name in ("blocks_0", "blocks_1"):
-        outer = jax.tree.map(np.zeros_like, params[name]["ffn"]["outer"])
-        params[name] = params[name] | {"ffn": params[name]["ffn"] | {"outer": outer}}
-    module = dataclasses.replace(ENCODER, dropout=0.0, **{rate: 0.5})
-    assert (change(module, params, padded(SENTENCES, 9)) > 1e-3) == inside
-
-
 def decoder_params(module, table=None):
     call = lambda: module.init(
         jax.random.key(0), jnp.zeros((1, WIDTH)), jnp.zeros(1, int), jnp.zeros((1, 4), int), table

@@ -10,9 +10,7 @@ from xling_jax.train.batches import (
     DataOptions,
     Direction,
     TranslationBatches,
-    plan_summary,
     read_batches,
-    training_directions,
 )
 from xling_jax.train.options import Epoch
 
@@ -134,26 +132,9 @@ def test_auto_reads_without_tensorflow(directory, monkeypatch):
         list(read_batches(data, 0, 1, reader="tf.data"))
 
 
-def test_an_unknown_reader_is_refused(directory):
-    with pytest.raises(ValueError, match="data.reader='torch'"):
-        list(read_batches(batches(directory), 0, 1, reader="torch"))
-
-
-def test_padding_efficiency_is_real_tokens_over_padded_tokens(directory):
-    data = batches(directory)
-    read = [data[index] for index in range(12)]
-    sides = np.concatenate(
-        [b[f"{side}_tokens"].ravel() for b in read for side in ("source", "target")]
-    )
-    np.testing.assert_allclose(data.padding_efficiency(0, 12), (sides != PAD).mean())
-    assert plan_summary(data)["too_long_for_buckets"] == dict.fromkeys(
-        (str(direction) for direction in data.directions), 0
-    )
-
-
 def test_a_pair_named_twice_is_refused():
     with pytest.raises(ValueError, match="aa-bb twice"):
-        training_directions(("aa-bb", "bb-aa", "aa-bb"), both_directions=False)
+        DataOptions(("aa-bb", "bb-aa", "aa-bb"), max_tokens=2048)
 
 
 def test_without_bucket_lengths_the_text_tells_which(directory):
@@ -179,4 +160,4 @@ def test_longer_sentences_are_left_out_or_cut_to_the_longest_bucket(directory):
             assert tokens.tolist() == expected
             full += is_cut
     assert full > 0
-    assert 0 < cut.padding_efficiency(0, 40) <= 1
+    assert 0 < cut.efficiency <= 1

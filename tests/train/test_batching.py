@@ -162,14 +162,6 @@ def test_pairs_are_drawn_by_their_size_to_the_power_of_the_exponent(exponent, sh
     np.testing.assert_allclose(drawn, shares, atol=0.04)
 
 
-def test_a_hundred_and_fifty_buckets_are_no_problem():
-    buckets = make_buckets(range(3, 153), max_tokens=320, batch_multiple=2)
-    plan = BatchPlan({"ab": np.arange(3, 153)}, buckets, seed=0)
-    (epoch,) = epochs_of(plan, "ab", 1)
-    used = np.concatenate([entry.rows for entry in epoch])
-    assert sorted(used[used >= 0]) == list(range(150))
-
-
 def test_buckets_are_the_largest_batches_within_max_tokens():
     assert make_buckets((8, 16, 24), max_tokens=200, batch_multiple=4) == (
         Bucket(8, 24),

@@ -62,15 +62,6 @@ def test_a_batch_has_the_vectors_of_its_rows(corpus):
     assert "source_teacher" in source_only and "target_teacher" not in source_only
 
 
-@pytest.mark.slow
-def test_both_readers_give_the_same_vectors(corpus):
-    pytest.importorskip("tensorflow")
-    batches = loop.open_batches(make(width=WIDTH, fits="own", form="similarity"), corpus)
-    both = [read_batches(batches, 0, 6, reader=reader) for reader in ("numpy", "tf.data")]
-    for one, other in zip(*both, strict=True):
-        jax.tree.map(np.testing.assert_array_equal, one, other)
-
-
 def test_the_shapes_that_are_checked_beforehand_are_those_of_the_batches(corpus):
     for settings in ({}, {"fits": "own"}):
         experiment = make(**settings)

@@ -53,50 +53,25 @@ def test_the_encoder_costs_what_its_formula_says():
     assert matmul_flops(module.apply, params, tokens) == encoder_flops(T)
 
 
-def step_flops(both=False, distance_weight=0.0):
-    """Forward and backward pass of the published model."""
+@pytest.mark.slow
+@pytest.mark.parametrize("distance_weight", [0.0, 0.25])
+def test_a_training_step_costs_three_forward_passes(distance_weight):
     overrides = [f"--config.objective.distance.weight={distance_weight}"] if distance_weight else []
     objective = make_objective(load("t_laser", overrides), VocabFacts(V))
     params = jax.eval_shape(init_params(objective.context.model), KEY)
-    return flops.FlopsByShape(objective, params)(objective.abstract_batch(Bucket(T, B), both))
-
-
-@pytest.fixture(scope="module")
-def translation_alone():
-    return step_flops()
-
-
-@pytest.mark.slow
-def test_a_training_step_costs_three_forward_passes(translation_alone):
-    forward = encoder_flops(T) + decoder_flops(T - 1)
-    assert translation_alone == pytest.approx(3 * forward, rel=1e-5)
-
-
-@pytest.mark.exhaustive
-def test_encoding_the_target_for_the_distance_alone_costs_half_again(translation_alone):
-    constrained = step_flops(distance_weight=0.25)
-    expected = 3 * encoder_flops(T) + 3 * 2 * B * B * D  # and the matrix of distances
-    assert constrained - translation_alone == expected
-    assert 1.50 < constrained / translation_alone < 1.56
-
-
-@pytest.mark.exhaustive
-def test_where_both_directions_are_trained_the_constraint_is_nearly_free():
-    ratio = step_flops(both=True, distance_weight=0.25) / step_flops(both=True)
-    assert 1.0 < ratio < 1.001
+    found = flops.FlopsByShape(objective, params)(objective.abstract_batch(Bucket(T, B), False))
+    expected = 3 * (encoder_flops(T) + decoder_flops(T - 1))
+    if distance_weight:  # the translations are encoded as well; and the matrix of distances
+        expected += 3 * encoder_flops(T) + 3 * 2 * B * B * D
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(
     "kind, dtype, teraflops",
     [
-        ("Tesla T4", "float16", 65),
-        ("Tesla T4", "float32", 8.1),
         ("Tesla V100-SXM2-16GB", "float16", 125),
-        ("Tesla V100-PCIE-32GB", "float16", 112),
-        ("NVIDIA TITAN RTX", "float16", 65),
-        ("TITAN RTX", "float32", 16.3),
+        ("NVIDIA TITAN RTX", "float32", 16.3),
         ("NVIDIA A100-SXM4-40GB", "bfloat16", 312),
-        ("NVIDIA A100-SXM4-40GB", "float32", 156),
         ("NVIDIA H100 PCIe", "bfloat16", 756),
         ("NVIDIA H100 80GB HBM3", "bfloat16", 989),
         ("TPU v5 lite", "float32", 197),

@@ -46,11 +46,6 @@ def test_the_largest_axis_of_large_arrays_is_split_over_fsdp():
     assert specs["odd"] == specs["bias"] == specs["step"] == PartitionSpec()
 
 
-def test_without_fsdp_nothing_is_split():
-    shapes = {"table": jax.ShapeDtypeStruct((1024, 64), jnp.float32)}
-    assert state_sharding(make_mesh(), shapes)["table"].spec == PartitionSpec()
-
-
 def test_rows_of_a_process_become_a_global_batch():
     rows = {"source_tokens": np.arange(6, dtype=np.int32).reshape(3, 2)}
     batch = to_global(make_mesh(), rows)["source_tokens"]

@@ -1,4 +1,3 @@
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,12 +22,6 @@ def test_an_encoder_that_returns_another_size_is_refused_before_training(monkeyp
         ValueError, match=r"WrongSize must return .* dim=33; found float32 \[batch, 32"
     ):
         resolve(smoke_experiment())
-
-
-def test_what_a_config_describes_has_shapes_and_no_arrays():
-    training = resolve(smoke_experiment())
-    assert isinstance(training.objective.context.model, nn.Module)
-    assert training.shapes.params["encoder"] and training.options.total_steps == 8
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,7 @@ class CrossLingualModel(nn.Module):
 
 
 def build_encoder(family: str, *, vocab_size: int, **arguments: Any) -> nn.Module:
-    """Builds an encoder of a family in `ENCODERS` with its constructor arguments.
-
-    Raises:
-        ValueError: for an unknown family or argument, listing the known ones.
-    """
+    """Builds an encoder of a family in `ENCODERS` with its constructor arguments."""
     return options.make(ENCODERS[family], arguments, "encoder", vocab_size=vocab_size)
 
 
@@ -99,16 +95,8 @@ def build_model(
 ) -> CrossLingualModel:
     """Builds a model of an encoder and, if given, a decoder and a head.
 
-    Args:
-        encoder: `family` and constructor arguments.
-        decoder: `family` and constructor arguments.
-        head: constructor arguments of `dual.TokenDistributionHead`.
-        vocab_size: number of token ids.
-        num_languages: rows of the decoder's language table.
-        **shared: arguments for every part that takes them (dtype, pad_id, …).
-
-    Raises:
-        ValueError: for an unknown family or argument.
+    These are constructor arguments, of encoder and decoder with a `family`; `shared` are arguments
+    of every part that takes them, such as pad_id. ValueError for an unknown family or argument.
     """
     supplied = {"vocab_size": vocab_size, "num_languages": num_languages, **shared}
 
@@ -145,10 +133,7 @@ def _check_number(name: str, value: Any, default: Any, where: str) -> None:
 def vocab_layout(family: str, *, translates: bool, masks: bool) -> str:
     """The layout of special tokens in the vocabulary, a key of `text.vocab.SPECIALS`.
 
-    Args:
-        family: of the encoder.
-        translates: whether the objective has a decoder, which needs </s>.
-        masks: whether it masks tokens, which needs <MASK>.
+    An objective that `translates` has a decoder, which needs </s>; one that `masks` needs <MASK>.
     """
     if not (translates or any(ENCODERS[family].specials)):
         return "dual"

@@ -52,16 +52,12 @@ def train_experiment(
 
     Args:
         experiment: from `xling_jax.config.load`; files it names may be at URLs.
-        workdir: a directory, or `gs://BUCKET/PATH`, see `runs.workdir.Workdir`.
+        workdir: a directory, or `gs://BUCKET/PATH`.
         processes: who trains together; None for this one alone.
         callbacks: called while training, see `train.callbacks`.
 
-    Returns:
-        0 when the last step is done and evaluated or `train.stop_metric` ended the run, 143 when
-        SIGTERM did, 130 when Ctrl-C did.
-
-    Raises:
-        OSError: for example if another run is using the workdir; the message names that run.
+    Returns 0 when the last step is done and evaluated or `train.stop_metric` ended the run, 143
+    when SIGTERM did, 130 when Ctrl-C did. OSError if another run is using the workdir.
     """
     from xling_jax.train.training import check, check_devices
 
@@ -123,12 +119,7 @@ def _train(
 ) -> int:
     """Prepares, trains and exports in a workdir that no other run is in.
 
-    Args:
-        experiment: of the run.
-        measures: what its evaluation section names, read.
-        beginning: what it begins with.
-        run: the workdir.
-        callbacks: as given.
+    `measures` are what the evaluation section names, read.
     """
     import jax
     from jax.experimental.compilation_cache import compilation_cache

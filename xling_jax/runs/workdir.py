@@ -81,7 +81,7 @@ class Workdir:
     of something else; OSError if the store cannot be read.
     """
 
-    _PUBLISHED = ("config.json", "metrics.jsonl", "writers.json", "tensorboard", "results")
+    _PUBLISHED = ("config.json", "metrics.jsonl", "tensorboard", "results")
     _MANIFEST = "data/manifest.json"
     _KEPT_HERE = ("text", "input_hashes.json", ".lock")
 

@@ -25,6 +25,7 @@ from xling_jax.train.batching import (
     MicroBatch,
     choose_bucket_lengths,
     make_buckets,
+    padding_efficiency,
 )
 from xling_jax.train.options import Epoch
 from xling_jax.train.terms.term import TEACHERS
@@ -43,22 +44,6 @@ class Direction:
 
     def __str__(self) -> str:
         return f"{self.source}{'<->' if self.both else '->'}{self.target}"
-
-
-def training_directions(pairs: Sequence[str], both_directions: bool) -> tuple[Direction, ...]:
-    """Pairs as the plan draws them; ValueError for a malformed or repeated one.
-
-    With `both_directions`, `en-es` and `es-en` become one entry whose batches train both.
-    """
-    parsed = [parse_pair(pair, allow_same=True) for pair in pairs]
-    directions: list[Direction] = []
-    for source, target in parsed:
-        if parsed.count((source, target)) > 1:
-            raise ValueError(f"data.pairs names {source}-{target} twice; name each pair once")
-        both = both_directions and source != target and (target, source) in parsed
-        if not both or Direction(target, source, both=True) not in directions:
-            directions.append(Direction(source, target, both))
-    return tuple(directions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,12 +127,25 @@ class DataOptions:
         return bool(self.validation_pairs or self.validation_corpora)
 
     def directions(self) -> tuple[Direction, ...]:
-        """The entries of the batch plan."""
-        return training_directions(self.pairs, self.both_directions)
+        """The entries of the batch plan; ValueError for a malformed or repeated pair.
+
+        With `both_directions`, `en-es` and `es-en` become one entry whose batches train both.
+        """
+        parsed = [parse_pair(pair, allow_same=True) for pair in self.pairs]
+        directions: list[Direction] = []
+        for source, target in parsed:
+            if parsed.count((source, target)) > 1:
+                raise ValueError(f"data.pairs names {source}-{target} twice; name each pair once")
+            both = self.both_directions and source != target and (target, source) in parsed
+            if not both or Direction(target, source, both=True) not in directions:
+                directions.append(Direction(source, target, both))
+        return tuple(directions)
 
 
 class TranslationBatches:
     """Micro-batches of parallel sentences as padded arrays; `plan` says which rows form number n.
+
+    `efficiency` is the expected share of real tokens, special ones included.
 
     Token shards are in `directory`, `W/data`; their ids must be below `vocab_size`, if it is given.
     The ids `prefix` and `suffix` are put around every sentence (`<s>` and `</s>` for T-LASER); a
@@ -210,7 +208,9 @@ class TranslationBatches:
                 f"process_count={process_count} must divide every batch size; found {odd[0]}; "
                 "make data.batch_multiple a multiple of it"
             )
-        self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=data.sampling_exponent)
+        exponent = data.sampling_exponent
+        self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=exponent)
+        self.efficiency = padding_efficiency(counts, buckets, exponent)
 
     def _tokens(self, corpus: PairTokens, language: str, rows: np.ndarray, width: int):
         """[rows, width] int32: prefix, tokens, suffix, padding; only padding for row -1."""
@@ -258,19 +258,6 @@ class TranslationBatches:
         """Names the language pairs of micro-batches [start, stop)."""
         directions = {str(self.directions[self.plan[i].pair]) for i in range(start, stop)}
         return ", ".join(sorted(directions))
-
-    def padding_efficiency(self, start: int, stop: int) -> float:
-        """Share of real tokens, special ones included, on both sides of batches [start, stop)."""
-        real = padded = 0
-        for index in range(start, stop):
-            entry = self.plan[index]
-            direction = self.directions[entry.pair]
-            rows = entry.rows[entry.rows >= 0]
-            for language in (direction.source, direction.target):
-                lengths = self._corpora[entry.pair].lengths[language][rows] + self._specials
-                real += int(np.minimum(lengths, entry.bucket.length).sum())
-            padded += 2 * entry.bucket.length * entry.bucket.batch_size
-        return real / padded
 
 
 def read_batches(
@@ -325,11 +312,11 @@ def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
 
 
 def plan_summary(batches: TranslationBatches) -> Mapping[str, object]:
-    """The plan in numbers for the log: shapes, batches per epoch, dropped rows, efficiency."""
+    """The plan in numbers for the log."""
     plan = batches.plan
     return {
         "bucket_lengths": [bucket.length for bucket in plan.buckets],
         "batches_per_epoch": plan.batches_per_epoch,
         "too_long_for_buckets": plan.num_skipped,
-        "padding_efficiency": round(batches.padding_efficiency(0, 200), 4),
+        "padding_efficiency": round(batches.efficiency, 4),
     }

@@ -127,9 +127,8 @@ class Experiment:
     def of(cls, config: Mapping[str, Any]) -> "Experiment":
         """Builds an experiment from the values of a config.
 
-        Raises:
-            ValueError: for a section or option that nothing takes, one that is missing, or a value
-                that is wrong whatever the data and devices.
+        ValueError for a section or option that nothing takes, one that is missing, or a value that
+        is wrong whatever the data and devices.
         """
         config, objective, terms = _completed(config)
         plain = {name: config[name] for name in ("languages", "seed", "compute_dtype")}
@@ -195,11 +194,7 @@ class Experiment:
 
     @classmethod
     def recorded(cls, config: Mapping[str, Any]) -> "Experiment":
-        """The experiment of a `config.json`, of this version or the one before.
-
-        Raises:
-            ValueError: as `of`, or if it uses an option that is gone.
-        """
+        """The experiment of a `config.json`, of this version or the one before."""
         values = {name: value for name, value in config.items() if name != "version"}
         return cls.of(with_tuples(without_removed(values)))
 
@@ -263,9 +258,8 @@ class Experiment:
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config with the defaults of everything that it uses; values are not checked.
 
-    Raises:
-        ValueError: for a section, family or term that does not exist, a section that nothing reads,
-            or one that is missing.
+    ValueError for a section, family or term that does not exist, a section that nothing reads, or
+    one that is missing.
     """
     return _completed(config)[0]
 

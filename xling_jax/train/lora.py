@@ -20,17 +20,9 @@ NAME = "lora"
 def add_matrices(params: Any, rank: int, targets: str, key: jax.Array) -> Any:
     """Adds matrices for the arrays of the encoder whose path matches.
 
-    Choice: A is uniform within ±1/√inputs, as in the published code. The leading axes of an array
-    of more than two, such as the directions of an LSTM, have matrices each.
-
-    Args:
-        params: of the model.
-        rank: r.
-        targets: regular expression that is found in a path such as `blocks_0/ffn_inner/kernel`.
-        key: of the random matrices.
-
-    Raises:
-        ValueError: if no array of two axes or more matches.
+    `targets` is a regular expression that is found in a path such as `blocks_0/ffn_inner/kernel`.
+    The leading axes of an array of more than two, such as the directions of an LSTM, have matrices
+    each. Choice: A is uniform within ±1/√inputs, as in the published code.
     """
     arrays = {p: v for p, v in flatten_dict(params["encoder"]).items() if v.ndim > 1}
     found = {p: v for p, v in sorted(arrays.items()) if re.search(targets, "/".join(p))}

@@ -16,13 +16,9 @@ def make_mesh(
 ) -> Mesh:
     """Makes a mesh over all devices of all processes, or over other `devices` to compile for.
 
-    The batch is split over both axes, parameters and optimizer state over `fsdp`; ValueError if
-    their product is not the number of devices.
-
-    Args:
-        data: devices along the data axis; -1 for all that remain.
-        fsdp: devices that share one copy of the parameters.
-        devices: None for the existing ones.
+    The batch is split over both axes, parameters and optimizer state over `fsdp`, the devices that
+    share one copy; -1 as `data` takes all that remain. ValueError if their product is not the
+    number of devices.
     """
     count = jax.device_count() if devices is None else len(devices)
     if data == -1 and fsdp > 0:

@@ -42,10 +42,8 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
 class Interval:
     """Sums of the updates since the last log line, read from the device one step late.
 
-    Args:
-        describe: step -> what that update was trained on, for errors.
-        progress: from `progress`, if the run was stopped within an interval; the log line is then
-            the same as without the stop.
+    `describe` maps a step to what it was trained on, for errors. With what `progress` returned, a
+    run that was stopped within an interval has the same log line as without the stop.
     """
 
     def __init__(self, describe: Callable[[int], str], progress: Mapping[str, Any] | None = None):
@@ -85,9 +83,8 @@ class Interval:
     def add(self, step: int, sums: Any, *, flops: int, padded_tokens: int) -> None:
         """Takes the sums of update `step`, still on the device; reads those of the one before.
 
-        Raises:
-            FloatingPointError: if the loss or gradient of the update before is not finite, and with
-                a loss scale, if lowering it does not help.
+        FloatingPointError if the loss or gradient of the latter is not finite, and with a loss
+        scale, if lowering it does not help.
         """
         self._flops += flops
         self._padded_tokens += padded_tokens

@@ -126,12 +126,7 @@ class Objective:
         return ("encoder", "embedding") if head.tie_embeddings and not shared else ()
 
     def abstract_batch(self, bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes of a micro-batch.
-
-        Args:
-            bucket: of its rows and tokens.
-            both: whether it is trained in both directions.
-        """
+        """Shapes of a micro-batch, maybe trained in both directions."""
         tokens = jax.ShapeDtypeStruct((bucket.batch_size, bucket.length), jnp.int32)
         language = jax.ShapeDtypeStruct((bucket.batch_size,), jnp.int32)
         width = self.context.model.encoder.dim
@@ -152,13 +147,9 @@ class Objective:
     def __call__(
         self, params: Any, batch: Mapping[str, jax.Array], key: jax.Array, train: bool
     ) -> tuple[jax.Array, Sums]:
-        """The loss of a micro-batch and its metrics, all as sums.
+        """The loss of a micro-batch, see `terms.term.Inputs`, and its metrics, all as sums.
 
-        Args:
-            params: of the model.
-            batch: see `terms.term.Inputs`.
-            key: of dropout, masking and negatives.
-            train: whether to use dropout.
+        The key is that of dropout, which only training uses, of masking and of negatives.
         """
         context, reads, params = self.context, self.reads, merged(params, self.lora_alpha)
         encode_key, decode_key, other_key = jax.random.split(key, 3)

@@ -20,15 +20,9 @@ from xling_jax.registry import check_choice
 def warmup_inverse_sqrt_schedule(
     peak_value: float, warmup_steps: int, init_value: float = 1e-7, min_value: float = 1e-9
 ) -> optax.Schedule:
-    """Linear from `init_value` to `peak_value`, then peak · √(warmup_steps / step).
+    """Linear from `init_value` to `peak_value`, then peak · √(warmup_steps / step) ≥ `min_value`.
 
     fairseq's `inverse_sqrt`; T-LASER uses 1e-7, 5e-4 and 4,000 updates.
-
-    Args:
-        peak_value: learning rate after warm-up.
-        warmup_steps: updates of warm-up, at least 1.
-        init_value: learning rate of the first update.
-        min_value: lower bound after warm-up.
     """
     options.check_number(warmup_steps, "schedule.warmup_steps", 1)
 
@@ -47,12 +41,7 @@ def warmup_drop_schedule(
     """Linear from 0 to `peak_value`, constant, then multiplied by `drop_factor`.
 
     Mao et al. (2021): 1e-3, 2,000 updates, a tenth from the fourth epoch (the seventh for en-it).
-
-    Args:
-        peak_value: learning rate after warm-up.
-        warmup_steps: updates of warm-up, at least 1.
-        drop_steps: updates before the rate drops; 0 for never.
-        drop_factor: final rate relative to the peak.
+    `drop_steps` are the updates before the rate drops; 0 for never.
     """
     options.check_number(warmup_steps, "schedule.warmup_steps", 1)
 

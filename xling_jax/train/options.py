@@ -176,12 +176,7 @@ class TrainOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """As many pairs as the training data have.
-
-    Attributes:
-        steps: updates, not necessarily a whole number.
-        examples: pairs of sentences.
-    """
+    """As many pairs as the training data have, in updates (maybe a fraction) and in pairs."""
 
     steps: float
     examples: int
@@ -204,10 +199,8 @@ def resolve(
 ) -> dict[str, Any]:
     """Converts the durations of a section, named `where`, to steps.
 
-    An interval, `NAME_every_UNIT`, that is not 0 lasts at least one step.
-
-    Raises:
-        ValueError: for a duration that is given twice, or in percent of an unknown total.
+    An interval, `NAME_every_UNIT`, that is not 0 lasts at least one step. ValueError for a duration
+    that is given twice, or in percent of an unknown total.
     """
     resolved = {}
     for key, value in section.items():
@@ -247,11 +240,7 @@ def run_length(train: Mapping[str, Any], epoch: Epoch) -> int:
 
 
 def resolve_schedule(schedule: Mapping[str, Any], epoch: Epoch, total_steps: int) -> dict[str, Any]:
-    """Converts the `schedule` section to steps; by default a decay lasts as long as the run.
-
-    Raises:
-        ValueError: as `resolve`, or for an unknown schedule.
-    """
+    """Converts the `schedule` section to steps; by default a decay lasts as long as the run."""
     resolved = resolve(schedule, "schedule", epoch, total_steps)
     for name, parameter in inspect.signature(find_schedule(resolved["name"])).parameters.items():
         if name in _WHOLE_RUN and parameter.default is parameter.empty:

@@ -87,16 +87,8 @@ def add_rows(encoder: Any, old: Vocab, new: Vocab, pairs: Iterable[PairTokens]) 
 
     A new row is the mean of the rows of the old pieces that spelled it. One whose characters were
     unknown begins as the mean of the pieces in the translations of its sentences, each counted by
-    its share of the translation; one that no sentence has, as the mean of the table.
-
-    Args:
-        encoder: parameters, nested.
-        old: its vocabulary.
-        new: the extended one, see `text.vocab.extended`.
-        pairs: the training text in the new one.
-
-    Returns:
-        The parameters, with `new.size` rows in each token table.
+    its share of the translation; one that no sentence has, as the mean of the table. `pairs` are
+    the training text in the new vocabulary, see `text.vocab.extended`.
     """
     number = new.size - old.size
     split = split_pieces(old, new.pieces()[old.size :])
