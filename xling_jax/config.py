@@ -7,9 +7,7 @@ experiment uses and nothing else; every default stands in the code that takes it
 
 import ast
 import contextlib
-import functools
 import logging
-import operator
 import runpy
 import traceback
 import types
@@ -18,8 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from xling_jax import options
 from xling_jax.files.untrusted import one_line
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_NOUNS = {int: "a whole number", float: "a number", bool: "True or False"}
+_NOUNS = {int: "a whole number", float: "a number", bool: "True or False", dict: "a section"}
 
 
 class ConfigError(OptionError):
@@ -116,9 +113,7 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
         model = _model_init(config, overrides)
         if model and not config.get("encoder"):
             _take_encoder(config, model)
-        if overrides:
-            overrides = _make_room(config, _last(overrides))
-            config = _overridden(ConfigDict(complete(config)), overrides)
+        _override(config, overrides)
         if devices:
             config = complete(config)
             spread_over_devices(config, devices)
@@ -134,14 +129,18 @@ def load_options(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     path, devices = _split_devices(path)
     if devices:
         raise ConfigError(f"--config {path}: devices={devices} is for configs that train")
-    config = _run_config_file(path)
-    with _naming(path):
-        return _overridden(config, _last(overrides))
+    config = _run_config_file(path).to_dict()
+    for key, text in _by_key(overrides).items():
+        with wrong_use(f"--config.{key}"):
+            check_choice("config key", key, config)
+        config[key] = _parsed(key, text, config[key])
+    return config
 
 
-def _last(overrides: Sequence[str]) -> list[str]:
-    """Of overrides of one key the last; given twice, a tuple would be joined to the one before."""
-    return list({word.split("=", 1)[0]: word for word in overrides}.values())
+def _by_key(overrides: Sequence[str]) -> dict[str, str]:
+    """`--config.a.b=value` -> {`a.b`: `value`}; of several for one key the last counts."""
+    pairs = (word.removeprefix("--config.").partition("=") for word in overrides)
+    return {key: text for key, _, text in pairs}
 
 
 @contextlib.contextmanager
@@ -153,7 +152,7 @@ def _naming(path: str) -> Iterator[None]:
         raise
     except OptionError as error:
         raise ConfigError(str(error)) from error
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"--config {path}: {one_line(error)}") from error
 
 
@@ -197,79 +196,61 @@ def _run_config_file(path: str) -> ConfigDict:
         raise ConfigError(f"--config {path}: {text}") from error
 
 
-def _overridden(config: ConfigDict, overrides: Sequence[str]) -> dict[str, Any]:
-    """A config with `--config.a.b=value` applied, values parsed and checked by ml_collections."""
-    for word in overrides:
-        _check_key(config, word.split("=", 1)[0])
-    words, values = ["xling", *overrides], flags.FlagValues()
-    config_flags.DEFINE_config_dict(
-        "config", config.lock(), lock_config=True, flag_values=values, sys_argv=words
-    )
-    try:
-        values(words)
-    except flags.IllegalFlagValueError as error:
-        for word in overrides:
-            noun = _NOUNS.get(type(_value(config, word)))
-            if noun and str(error).startswith(f"flag {word}: "):
-                raise ConfigError(f"{word}: must be {noun}") from error
-        raise
-    return values.config.to_dict()
-
-
-def _value(config: ConfigDict, override: str) -> Any:
-    """The value that `--config.a.b=value` replaces."""
-    return functools.reduce(operator.getitem, override.split("=", 1)[0].split(".")[1:], config)
-
-
 def _model_init(config: Mapping[str, Any], overrides: Sequence[str]) -> str:
     """`train.model_init` of a config with its overrides, "" if there is none."""
-    option = "--config.train.model_init="
-    given = [word.removeprefix(option) for word in overrides if word.startswith(option)]
-    return (given or [config.get("train", {}).get("model_init", "")])[-1]
+    of_config = config.get("train", {}).get("model_init", "")
+    return _by_key(overrides).get("train.model_init", of_config)
 
 
-def _make_room(config: dict[str, Any], overrides: Sequence[str]) -> list[str]:
-    """Puts into a config what overrides change and defaults do not give.
+def _override(config: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Applies `--config.a.b=value` to a config; what nothing takes is refused with the experiment.
 
-    A section or term of the objective, an argument of an optimizer or schedule, a duration in
-    another unit, an entry of a mapping. Returns the overrides that are left: a duration of 0 beside
-    one in another unit says nothing.
+    Another optimizer or schedule leaves out the arguments that it does not have. A duration
+    replaces the one in another unit; one of 0 says nothing beside it.
     """
-    from xling_jax.train.experiment import SECTIONS
+    from xling_jax.train.experiment import complete
     from xling_jax.train.options import split_unit
 
-    values = {
-        word.removeprefix("--config.").partition("=")[0]: _literal(word.partition("=")[2])
-        for word in overrides
-    }
+    given, known = _by_key(overrides), {}
+    with contextlib.suppress(ValueError):  # what is missing may be given
+        known = complete(config) if given else {}
     for section in ("optimizer", "schedule"):
-        _rename(config.get(section, {}), values.get(f"{section}.name"), section)
-    lengths = {split_unit(key)[0] for key, value in values.items() if value != 0}
-    left = []
-    for word, (key, value) in zip(overrides, values.items()):
-        section, *path = key.split(".")
-        if not path or section not in SECTIONS:
-            left.append(word)
-            continue
-        *path, last = path
-        part = config.setdefault(section, {})
-        for name in path:
-            part = part.setdefault(name, {})
-            if not isinstance(part, dict):
-                break
-        else:
-            bare, unit = split_unit(last)
-            others = [k for k in part if unit and k != last and split_unit(k)[0] == bare]
-            if unit and value == 0 and (others or split_unit(key)[0] in lengths):
-                continue
+        _rename(config.get(section, {}), given.get(f"{section}.name"), section)
+    for key, text in sorted(given.items(), key=lambda item: item[1] in ("0", "0.0")):
+        *path, last = key.split(".")
+        part, default = config, known
+        for number, name in enumerate(path):
+            part, default = part.setdefault(name, {}), default.get(name, {})
+            if not isinstance(part, dict) or not isinstance(default, dict):
+                where = ".".join(["config", *path[: number + 1]])
+                raise ConfigError(
+                    f"--config.{key}: {where} is a value and has no keys; set {where} itself"
+                )
+        value = _parsed(key, text, default.get(last))
+        bare, unit = split_unit(last)
+        others = [k for k in part if unit and k != last and split_unit(k)[0] == bare]
+        if not others or value != 0:
+            part[last] = value
             for other in others:
                 del part[other]
-            is_entry = len(path) > (section == "objective")
-            own = section in ("optimizer", "schedule", "decoder", "evaluation")
-            if last not in part and (unit or is_entry or own):
-                part[last] = value
-        left.append(word)
-    return left
+
+
+def _parsed(key: str, text: str, now: Any) -> Any:
+    """A value as Python writes it, of the type of the one that it replaces."""
+    if isinstance(now, str):
+        return text
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        value = {"true": True, "false": False}.get(text.lower(), text)
+    if isinstance(now, tuple) and not isinstance(value, (tuple, list)):
+        if value == text and "," in text:
+            raise ConfigError(f"--config.{key}={text}: must be a tuple, such as ('a', 'b')")
+        value = (value,)
+    number = isinstance(now, float) and type(value) is int
+    if (noun := _NOUNS.get(type(now))) and type(value) is not type(now) and not number:
+        raise ConfigError(f"--config.{key}={text}: must be {noun}")
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _rename(part: dict[str, Any], name: Any, section: str) -> None:
@@ -287,25 +268,6 @@ def _rename(part: dict[str, Any], name: Any, section: str) -> None:
         for key in [key for key in part if in_steps(key) not in known]:
             value = part.pop(key)
             _logger.info("%s.name=%s leaves out %s=%r of the config", section, name, key, value)
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
-
-
-def _check_key(config: ConfigDict, option: str) -> None:
-    """Raises `ConfigError` if a config lacks the key of `--config.a.b`; names the near ones."""
-    section, where = config, "config"
-    for name in option.split(".")[1:]:
-        if not isinstance(section, ConfigDict):
-            raise ConfigError(f"{option}: {where} is a value and has no keys; set {where} itself")
-        if name not in section:
-            hint = did_you_mean(name, section) or f"it has {', '.join(section)}"
-            raise ConfigError(f"{option}: {where} has no key {name}; {hint}")
-        section, where = section[name], f"{where}.{name}"
 
 
 def _take_encoder(config: dict[str, Any], model: str) -> None:

@@ -296,6 +296,8 @@ def _completed(
         if name in config:
             if "family" not in config[name]:
                 raise ValueError(f"config.{name}.family is missing; known are {', '.join(table)}")
+            if given := sorted({*SUPPLIED} & config[name].keys()):
+                raise ValueError(f"config.{name}.{given[0]} follows from the rest; remove it")
             config[name] = _filled(table[config[name]["family"]], config[name])
     if "head" in reads:
         config["head"] = _filled(TokenDistributionHead, config.get("head", {}))

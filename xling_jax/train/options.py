@@ -228,8 +228,8 @@ def run_length(train: Mapping[str, Any], epoch: Epoch) -> int:
     """Number of updates of a run; ValueError unless the section gives exactly one above 0."""
     given = {key: value for key, value in train.items() if split_unit(key)[0] == "total"}
     for key, value in given.items():
-        if value <= 0:
-            raise ValueError(f"train.{key}={value} must be positive; it is the length of the run")
+        if type(value) not in (int, float) or value <= 0:
+            raise ValueError(f"train.{key}={value!r} must be positive; it is the length of the run")
     if len(given) != 1:
         found = ", ".join(f"{key}={value}" for key, value in given.items()) or "none"
         raise ValueError(
