@@ -15,7 +15,7 @@ from typing import Any
 
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.readers import READERS
-from xling_jax.corpora.readers.tables import TableReader
+from xling_jax.corpora.readers.tables import HEADER_CELL, TableReader
 from xling_jax.corpora.specs import names_below, names_kind, open_corpus, suffix_of
 from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.lines import BrokenLine, read_line_blocks
@@ -26,7 +26,6 @@ from xling_jax.text.splitting import split_sentences
 # Fields of evaluation files that hold no text.
 _NOT_TEXT = frozenset({"id", "ids", "sentence_id", "label", "lang", "language", "domain", "url"})
 _LABELED = re.compile(r"(train|dev|test)\.[A-Za-z0-9_-]+\.tsv\b")  # label<TAB>text
-_HEADER_CELL = re.compile(r"[A-Za-z]{2,12}([_-][A-Za-z0-9]{2,8})*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +224,7 @@ def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:
 def _is_header(cells: Sequence[str], not_text: Collection[str]) -> bool:
     """True if cells name columns: words of which one is a language, or of no text."""
     names = (cell.lower() in not_text or is_iso639(to_iso639_1(cell)) for cell in cells)
-    return all(map(_HEADER_CELL.fullmatch, cells)) and any(names)
+    return all(map(HEADER_CELL.fullmatch, cells)) and any(names)
 
 
 def _strings(value: object, not_text: Collection[str]) -> Iterator[str]:

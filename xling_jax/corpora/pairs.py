@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.delimited import DelimitedReader, DelimitedTable
+from xling_jax.corpora.readers.tables import HEADER_CELL
 from xling_jax.corpora.specs import names_kind, open_corpus, split_options, suffix_of, table_reader
 from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, Line, read_line_blocks, shown
 from xling_jax.text.languages import is_iso639
@@ -41,7 +42,7 @@ def read_text(path: str) -> Iterator[Line]:
         return
     reader = table_reader(path)
     for cells in reader.column(reader.path):
-        yield BrokenLine(cells.problem) if cells.problem else (cells.texts[0] or "")
+        yield BrokenLine(cells.problem) if cells.problem else (cells.values[0] or "")
 
 
 def read_pairs(spec: str, languages: Sequence[str] = ()) -> Pairs:
@@ -61,7 +62,7 @@ def read_pairs(spec: str, languages: Sequence[str] = ()) -> Pairs:
     if isinstance(reader, DelimitedReader) and (is_lines or reader.kind == "tsv"):
         table, columns, codes = _find_sides(reader, languages)
         rows = table.rows([table.columns.index(name) for name in columns])
-        found = ((c.line, c.texts, c.problem, c.detail) for c in rows)
+        found = ((c.line, c.values, c.problem, c.detail) for c in rows)
         return Pairs(_gather(shown(table.name), found), codes)
     codes = tuple(languages) or reader.languages()
     if len(codes) != 2:
@@ -93,6 +94,12 @@ def _find_sides(
             raise ValueError(
                 f"{shown(path)}:1: a pair must be source<TAB>target; found {width} columns; say "
                 f"which they are, such as {path}?columns=id,source,target"
+            )
+        if codes and all(map(HEADER_CELL.fullmatch, table.columns)):
+            named = ",".join(name if name in codes else f"CODE:{name}" for name in table.columns)
+            _logger.warning(
+                "%s:1: %s is read as text; if it is a header, name the languages: %s?columns=%s",
+                *(shown(path), ", ".join(table.columns), path, named),
             )
         return reader.open(path, names, blocks), _SIDES, None
     if {*_SIDES} <= given.keys() and not codes:

@@ -29,6 +29,26 @@ def test_csv_cells_may_be_in_quotation_marks(tmp_path, delimiter):
     assert [row.line for row in read_corpus(str(path), ("de", "en"))] == [2, 3, 5, 6]
 
 
+def test_a_quotation_mark_that_is_text_costs_its_row_alone(tmp_path):
+    lines = ['"Ja, er,Yes, he', "nein,no", '"Gut, so",Good', '"Aber" nein,but no', 'a,"b', "c,d"]
+    path = write(tmp_path / "a.csv", "\n".join(["de,en", *lines]) + "\n")
+    pairs = [("nein", "no"), ("Gut, so", "Good"), ("Aber nein", "but no"), ("a", "b"), ("c", "d")]
+    assert texts(path) == ["wrong_row", *({"de": de, "en": en} for de, en in pairs)]
+    rows = list(read_corpus(str(path), ("de", "en")))
+    assert [row.line for row in rows] == [2, 3, 4, 5, 6, 7]
+    assert rows[0].detail.endswith("if quotation marks are text, add ?quotes=no to the path")
+    assert texts(f"{path}?quotes=no")[3] == {"de": '"Aber" nein', "en": "but no"}
+
+
+def test_the_advice_for_a_table_without_header_leads_out(tmp_path):
+    path = write(tmp_path / "a.csv", "Ja,Yes\nNein,No\n")
+    with pytest.raises(ValueError) as error:
+        texts(path)
+    advice = f"{path}?columns=de,en"
+    assert f"without a header, name all columns in order, {advice};" in str(error.value)
+    assert texts(advice) == [{"de": "Ja", "en": "Yes"}, {"de": "Nein", "en": "No"}]
+
+
 def test_tsv_that_a_csv_writer_wrote_is_recognized(tmp_path, caplog):
     pandas = pytest.importorskip("pandas")
     frame, path = pandas.DataFrame(ROWS), tmp_path / "a.tsv"
@@ -85,6 +105,10 @@ def test_broken_lines_of_json_are_problems(tmp_path):
     path = write(tmp_path / "a.jsonl", good + '["ja"]\n{"de": 1}\n{"de": \n\n' + good)
     yes = {"de": "ja", "en": "yes"}
     assert texts(path) == [yes, "wrong_row", "wrong_row", "wrong_row", {}, yes]
+    other = '{"translation": {"de": "ja", "en": "yes"}}\n{"en": "no"}\n'
+    assert texts(write(path, good + other)) == [yes, "wrong_row", {"en": "no"}]
+    (_, row, _) = read_corpus(str(path), ("de", "en"))
+    assert row.detail == "must have de or en; found translation.de, translation.en"
     with pytest.raises(ValueError, match=r"a\.jsonl:1: is a JSON array; .* jq -c"):
         texts(write(path, f"[{good}]"))
     with pytest.raises(ValueError, match=r"a\.jsonl:1: not valid JSON.*must be in one line"):
@@ -99,7 +123,7 @@ def test_parquet_that_is_none_or_holds_numbers_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"a\.parquet: cannot be read: .*fetch it again"):
         texts(write(path, "PAR1 and no more"))
     parquet.write_table(pa.table({"de": ["ja"], "en": [1]}), path)
-    with pytest.raises(ValueError, match=r"a\.parquet: column en must be text; found int64"):
+    with pytest.raises(ValueError, match=r"a\.parquet:1: a text must be a string; found 1"):
         texts(path)
     with pytest.raises(ValueError, match="its columns must name at least two of de, fr; found"):
         texts(path, ("de", "fr"))

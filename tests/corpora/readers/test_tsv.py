@@ -96,12 +96,12 @@ def test_missing_column_is_an_error_before_reading(tmp_path):
     with pytest.raises(ValueError) as error:
         read_corpus(path, ("de", "en"))
     assert str(error.value).startswith(f"{path}:1: the header must name at least two of de, en;")
-    assert str(error.value).endswith(f"say which they are: {path}?columns=de:NAME,en:NAME")
+    assert str(error.value).endswith("say which they are, ?columns=de:NAME,en:NAME")
 
 
 def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
     path = write_file(tmp_path / "a.tsv", "Er scherzt über sie\tHe jokes\nja\tyes\n")
-    with pytest.raises(ValueError, match="found 'Er scherzt über sie<TAB>He jokes'; name the"):
+    with pytest.raises(ValueError, match=r"found 'Er .* sie<TAB>He jokes'; .*a\.tsv\?columns=de,en;"):
         read_corpus(path, ("de", "en"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -104,46 +105,21 @@ class ArrowTable(Table):
     ):
         self.name, self._batches = name, batches
         self.heading = f"{name}: its columns"
-        flat = _flat(schema.empty_table())
-        self.columns, self._types = flat.column_names, flat.schema.types
-
-    @property
-    def text_columns(self) -> list[int]:
-        """See `Table.text_columns`."""
-        from pyarrow import types
-
-        tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-        inner = [kind.value_type if types.is_dictionary(kind) else kind for kind in self._types]
-        return [i for i, kind in enumerate(inner) if any(is_text(kind) for is_text in tests)]
+        self.columns = _flat(schema.empty_table()).column_names
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
-        """See `Table.rows`.
-
-        Raises:
-            ValueError: if a column is not of text, or the file is damaged.
-        """
+        """See `Table.rows`. ValueError if the file is damaged."""
         import pyarrow as pa
 
         names = [self.columns[index] for index in columns]
-        for index in columns:
-            if index not in self.text_columns and not self.plain:
-                raise ValueError(
-                    f"{self.name}: column {self.columns[index]} must be text; found "
-                    f"{self._types[index]}"
-                )
-        number = 0
+        numbers = itertools.count(1)
         with _one_line(self.name, "fetch it again"):
             for batch in self._batches(names):
                 if isinstance(batch, pa.RecordBatch):
                     batch = pa.Table.from_batches([batch])
                 flat = _flat(batch)
-                for cells in zip(*(flat.column(name).to_pylist() for name in names)):
-                    number += 1
-                    yield Cells(number, list(map(_plain, cells)) if self.plain else cells)
-
-
-def _plain(cell: Any) -> str | None:
-    return cell if cell is None else str(cell)
+                rows = zip(*(flat.column(name).to_pylist() for name in names))
+                yield from (Cells(number, values) for values, number in zip(rows, numbers))
 
 
 def _flat(table: pyarrow.Table) -> pyarrow.Table:

@@ -4,14 +4,15 @@ A literal cell holds no tab and no line end. pandas, R and spreadsheets also put
 quotation marks, where one holds such a character; such a file is recognized by its beginning.
 """
 
+import collections
 import csv
 import io
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from xling_jax.corpora.readers.tables import Cells, Table, TableReader, wrong_row
-from xling_jax.files.lines import LINE_TOO_LONG, BrokenLine, Line, read_line_blocks
+from xling_jax.files.lines import BrokenLine, Line, read_line_blocks
 from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ _HEAD_BLOCKS = 4
 
 
 class DelimitedReader(TableReader):
-    """Files of lines with a delimiter, "" for that of the first line."""
+    """Files of lines with a delimiter, "" for the most frequent of `,;|` and tab in the first."""
 
     delimiter: str
 
@@ -35,9 +36,12 @@ class DelimitedReader(TableReader):
         `names` are those of a file without any, besides `columns`; `blocks` is what was read of
         stdin.
         """
-        quotes = self.options.get("quotes", "yes")
+        quotes = self.options["quotes"]
         check_choice(f"{self.spec}: quotes", quotes, _QUOTES)
-        return DelimitedTable(path, self.delimiter, quotes, self._names() or names, blocks)
+        given = self.given_columns()
+        if given and all(code == name for code, name in given.items()):
+            names = list(given)
+        return DelimitedTable(path, self.delimiter, quotes, names, blocks)
 
 
 class TsvReader(DelimitedReader):
@@ -53,6 +57,7 @@ class TsvReader(DelimitedReader):
 class CsvReader(DelimitedReader):
     """`csv:GLOB[?columns=…]`, separated by commas, or what else separates the names of a header."""
 
+    defaults = {**TableReader.defaults, "quotes": "yes"}
     delimiter = ""
 
 
@@ -61,7 +66,7 @@ class DelimitedTable(Table):
 
     Args:
         path: of the file.
-        delimiter: between cells; "" for the most frequent of `,;|` and tab in the first line.
+        delimiter: between cells; "" to find it.
         quotes: whether cells may be in quotation marks: yes, no, or auto, if they are.
         given: names of the columns, if the first line does not have all of these.
         blocks: the lines, if they have been read.
@@ -70,7 +75,7 @@ class DelimitedTable(Table):
         has_header: whether it has.
 
     Raises:
-        ValueError: if the first line is blank or broken.
+        ValueError: if the first line is blank or broken, or has another number of cells.
     """
 
     def __init__(
@@ -81,16 +86,16 @@ class DelimitedTable(Table):
         given: Sequence[str],
         blocks: Sequence[list[Line]] | None = None,
     ):
-        self.name = path
+        self.name, self.heading = path, f"{path}:1: the header"
         self._blocks = lambda: iter(read_line_blocks(path) if blocks is None else blocks)
-        self.heading = f"{path}:1: the header"
         head = list(itertools.chain(*itertools.islice(self._blocks(), _HEAD_BLOCKS)))
         first = head[0] if head else ""
-        if isinstance(first, BrokenLine) and not given:
-            raise ValueError(
-                f"{path}:1: the header must be UTF-8 text; found {first.problem}; convert the file"
-            )
-        first = "" if isinstance(first, BrokenLine) else first
+        if isinstance(first, BrokenLine):
+            if not given:
+                raise ValueError(
+                    f"{self.heading} must be UTF-8 text; found {first.problem}; convert the file"
+                )
+            first = ""
         if not (first.strip() or given):
             raise ValueError(
                 f"{path}:1: the first line must name the columns, such as de<TAB>en; found an "
@@ -105,7 +110,7 @@ class DelimitedTable(Table):
                 "the path reads them as text",
                 path,
             )
-        cells = self._split(first) if first.strip() else list(given)
+        cells = list(map(str.strip, self._split(first))) if first.strip() else list(given)
         self.has_header = bool(first.strip()) and (not given or {*given} <= {*cells})
         if not self.has_header and len(given) != len(cells):
             raise ValueError(
@@ -114,24 +119,29 @@ class DelimitedTable(Table):
             )
         self.columns = cells if self.has_header else list(given)
 
-    def _split(self, first: str) -> list[str]:
-        cells = next(csv.reader([first], delimiter=self._delimiter)) if self._is_quoted else None
-        return [cell.strip() for cell in cells or first.split(self._delimiter)]
+    def _split(self, line: str) -> list[str]:
+        """The cells of a line by itself, even where it breaks the rules of CSV."""
+        if not self._is_quoted:
+            return line.split(self._delimiter)
+        return next(csv.reader([line], delimiter=self._delimiter), [])
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """See `Table.rows`."""
         lines = itertools.chain.from_iterable(self._blocks())
         lines = itertools.islice(enumerate(lines, 1), self.has_header, None)
-        width, is_quoted = len(self.columns), self._is_quoted
-        for line, cells in self._quoted(lines) if is_quoted else self._literal(lines):
+        width, delimiter = len(self.columns), self._delimiter
+        literal = ((n, line.split(delimiter) if type(line) is str else line) for n, line in lines)
+        for line, cells in self._quoted(lines) if self._is_quoted else literal:
             if isinstance(cells, BrokenLine):
                 yield Cells(line, (), cells.problem)
             elif len(cells) == width:
                 yield Cells(line, [cells[index] for index in columns])
             elif any(map(str.strip, cells)):
                 hint = ""
-                if not is_quoted and any('"' in cell for cell in cells):
+                if any('"' in cell for cell in cells):
                     hint = "; if cells are in quotation marks, add ?quotes=yes to the path"
+                if self._is_quoted:
+                    hint = "; if quotation marks are text, add ?quotes=no to the path"
                 yield wrong_row(
                     line,
                     f"a row must have {width} cells ({', '.join(self.columns):.200}); found "
@@ -140,40 +150,45 @@ class DelimitedTable(Table):
             else:
                 yield Cells(line, [""] * len(columns))
 
-    def _literal(
-        self, lines: Iterable[tuple[int, Line]]
-    ) -> Iterator[tuple[int, list[str] | BrokenLine]]:
-        delimiter = self._delimiter
-        for number, line in lines:
-            yield number, line.split(delimiter) if type(line) is str else line
-
     def _quoted(
-        self, lines: Iterable[tuple[int, Line]]
+        self, lines: Iterator[tuple[int, Line]]
     ) -> Iterator[tuple[int, list[str] | BrokenLine]]:
-        """As `_literal`; a row may go over several lines."""
+        """Rows with the number of their first line; a row may go over several.
+
+        Where a quotation mark is text, the rows after it would become one cell. Such a row breaks
+        the rules of CSV where that cell ends; then its first line stands for itself, and the
+        others are read again.
+        """
+        waiting: collections.deque[tuple[int, Line]] = collections.deque()
+        taken: list[tuple[int, str]] = []
         broken: list[tuple[int, BrokenLine]] = []
-        last = int(self.has_header)
 
         def texts() -> Iterator[str]:
-            nonlocal last
-            for last, line in lines:
+            while found := waiting.popleft() if waiting else next(lines, None):
+                number, line = found
                 if type(line) is str:
+                    taken.append(found)
                     yield line.replace("\r", " ") + "\n"
                 else:
-                    broken.append((last, line))
+                    broken.append((number, line))
 
-        rows = csv.reader(texts(), delimiter=self._delimiter)
+        def read() -> Iterator[list[str]]:
+            return csv.reader(texts(), delimiter=self._delimiter, strict=True)
+
+        rows = read()
         while True:
-            first = last + 1
+            taken.clear()
             try:
                 row = next(rows, None)
-            except csv.Error:  # a cell of 128 KiB: its end is missing
-                row = BrokenLine(LINE_TOO_LONG)
+            except csv.Error:
+                row = self._split(taken[0][1])
+                waiting.extendleft(reversed(taken[1:]))
+                rows = read()
             yield from broken
             broken.clear()
             if row is None:
                 return
-            yield first, row
+            yield taken[0][0], row
 
 
 def _looks_quoted(head: Sequence[Line], delimiter: str) -> bool:
@@ -183,20 +198,14 @@ def _looks_quoted(head: Sequence[Line], delimiter: str) -> bool:
     go on beyond the beginning.
     """
     text = "".join(f"{line}\n" for line in head if isinstance(line, str))
-    if '"' not in text:
-        return False
     try:
-        rows = list(csv.reader(io.StringIO(text), delimiter=delimiter))
+        rows = list(csv.reader(io.StringIO(text), delimiter=delimiter)) if '"' in text else []
     except csv.Error:
         return False
-    for quoting, (kept, is_all) in itertools.product(
-        (csv.QUOTE_MINIMAL, csv.QUOTE_ALL), ((rows, True), (rows[:-1], False))
-    ):
-        written = io.StringIO()
-        csv.writer(written, delimiter=delimiter, quoting=quoting, lineterminator="\n").writerows(
-            kept
-        )
-        again = written.getvalue()
-        if '"' in again and (again == text if is_all else text.startswith(again)):
+    for quoting, kept in itertools.product((csv.QUOTE_MINIMAL, csv.QUOTE_ALL), (rows, rows[:-1])):
+        file = io.StringIO()
+        writer = csv.writer(file, delimiter=delimiter, quoting=quoting, lineterminator="\n")
+        writer.writerows(kept)
+        if '"' in file.getvalue() and text.startswith(file.getvalue()):
             return True
     return False

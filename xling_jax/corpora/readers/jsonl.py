@@ -58,18 +58,15 @@ class JsonlTable(Table):
                 yield Cells(number, [""] * len(names))
                 continue
             try:
-                value = parse_json(line, "line")
-                cells = dict(_fields(value))
+                fields = dict(_fields(parse_json(line, "line")))
             except (ValueError, AttributeError) as error:
                 yield wrong_row(number, f"must be a JSON object ({one_line(error, 100)})")
                 continue
-            found = [cells.get(name) for name in names]
-            if self.plain:
-                found = [str(c) if isinstance(c, int | float) else c for c in found]
-            if wrong := [cell for cell in found if not isinstance(cell, str | None)]:
-                yield wrong_row(number, f"a text must be a string; found {wrong[0]!r:.40}")
+            if fields.keys().isdisjoint(names):
+                found = ", ".join(fields)
+                yield wrong_row(number, f"must have {' or '.join(names)}; found {found:.100}")
             else:
-                yield Cells(number, found)
+                yield Cells(number, [fields.get(name) for name in names])
 
 
 def _fields(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -5,8 +5,9 @@ language, and what becomes of wrong rows, is the same for all.
 """
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import PROBLEM_RULES, WRONG_ROW
@@ -14,6 +15,8 @@ from xling_jax.text import languages as languages_lib
 
 _logger = logging.getLogger(__name__)
 
+# A cell that may name a column.
+HEADER_CELL = re.compile(r"[A-Za-z]{2,12}([_-][A-Za-z0-9]{2,8})*")
 # A first column of row names, as in Parallel Universal Dependencies; Indonesian if asked for.
 _ID_COLUMN = "id"
 # The side that is not English in data sets of sentence-transformers.
@@ -25,14 +28,19 @@ class Cells(NamedTuple):
 
     Attributes:
         line: its number in the file, from 1.
-        texts: the cells; none if there is a problem.
+        values: the cells, of text or not; none if there is a problem.
         problem, detail: see `Row`.
     """
 
     line: int
-    texts: Sequence[str | None]
+    values: Sequence[Any]
     problem: str | None = None
     detail: str = ""
+
+
+def wrong_row(line: int, detail: str) -> Cells:
+    """A row that breaks the rules of its format."""
+    return Cells(line, (), WRONG_ROW, detail)
 
 
 class Table:
@@ -42,22 +50,15 @@ class Table:
         name: the path, for messages.
         columns: names of the columns.
         heading: what has these names, for messages.
-        plain: whether numbers are read, too, as text.
     """
 
     name: str
     columns: Sequence[str]
     heading: str
-    plain = False
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """The rows, with the cells of these columns; what cannot be read has a problem."""
         raise NotImplementedError
-
-    @property
-    def text_columns(self) -> Sequence[int]:
-        """The columns that may hold text."""
-        return range(len(self.columns))
 
 
 class TableReader(Reader):
@@ -86,21 +87,18 @@ class TableReader(Reader):
 
     def languages(self) -> tuple[str, ...]:
         """See `Reader.languages`."""
+        is_code, meant = languages_lib.is_code, languages_lib.to_iso639_1
+        if given := self.given_columns():
+            return tuple(filter(is_code, given))
         found: dict[str, None] = {}
         for table in self.tables():
-            found |= dict.fromkeys(self._languages_of(table))
+            columns = list(table.columns)
+            if len(columns) > 2 and columns[0].lower() == _ID_COLUMN:
+                del columns[0]
+            names = [_last(name) for name in columns if _last(name) != _OTHER]
+            codes = (name if is_code(name) else meant(name) for name in names)
+            found |= dict.fromkeys(filter(is_code, codes))
         return tuple(found)
-
-    def _languages_of(self, table: Table) -> list[str]:
-        if given := self.given_columns():
-            return [code for code in given if languages_lib.is_code(code)]
-        columns = list(table.columns)
-        if len(columns) > 2 and columns[0].lower() == _ID_COLUMN:
-            del columns[0]
-        names = [_last(name) for name in columns if _last(name) != _OTHER]
-        is_code, meant = languages_lib.is_code, languages_lib.to_iso639_1
-        codes = [name if is_code(name) else meant(name) for name in names]
-        return list(filter(is_code, codes))
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads the tables that have at least two of the languages.
@@ -124,10 +122,9 @@ class TableReader(Reader):
     def texts(self, but: Collection[str]) -> Iterator[str]:
         """All texts of the corpus, without those in columns of some names."""
         for table in self.tables():
-            named = ((index, _last(table.columns[index]).lower()) for index in table.text_columns)
-            columns = [index for index, name in named if name not in but]
-            for cells in table.rows(columns):
-                yield from filter(None, cells.texts)
+            names = enumerate(map(_last, table.columns))
+            for cells in table.rows([i for i, name in names if name.lower() not in but]):
+                yield from (cell for cell in cells.values if isinstance(cell, str) and cell)
 
     def column(self, path: str) -> Iterator[Cells]:
         """Reads a column of text: the one that `columns` names, or the only one.
@@ -142,7 +139,7 @@ class TableReader(Reader):
                 f"{path}: name the column of the text, as {path}?columns=NAME; found "
                 f"{', '.join(table.columns):.200}"
             )
-        return table.rows([table.columns.index(wanted[0])])
+        return map(_checked, table.rows([table.columns.index(wanted[0])]))
 
     def given_columns(self) -> dict[str, str]:
         """The option `columns`: language -> name of its column."""
@@ -154,21 +151,17 @@ class TableReader(Reader):
             given[code] = name or code
         return given
 
-    def _names(self) -> list[str]:
-        """The names that `columns` may give to those of a table without names."""
-        given = self.given_columns()
-        return [] if any(code != name for code, name in given.items()) else list(given)
-
     def _usable(self, languages: Sequence[str]) -> list[tuple[Table, dict[str, int]]]:
         """The tables with two of the languages, and the index of the column of each."""
         tables = self.tables()
-        chosen = [(table, self._choose(table, languages)) for table in tables]
-        usable = [(table, columns) for table, columns in chosen if len(columns) > 1]
+        usable = []
+        for table in tables:
+            if len(columns := self._choose(table, languages)) > 1:
+                usable.append((table, columns))
+            else:
+                _logger.info("%s: skipped: fewer than two of %s", table.name, ", ".join(languages))
         if not usable:
             raise _missing_languages(tables[0], languages)
-        for table, columns in chosen:
-            if len(columns) < 2:
-                _logger.info("%s: skipped: fewer than two of %s", table.name, ", ".join(languages))
         return usable
 
     def _choose(self, table: Table, languages: Sequence[str]) -> dict[str, int]:
@@ -176,21 +169,19 @@ class TableReader(Reader):
         given, names = self.given_columns(), list(table.columns)
         chosen = {}
         for language in languages:
-            if given:
-                found = [given[language]] if language in given else []
-                if found and found[0] not in names:
-                    raise ValueError(
-                        f"{table.name}: has no column {found[0]!r:.60}; found "
-                        f"{', '.join(names):.200}; correct ?columns="
-                    )
-            else:
-                found = _find(language, languages, names)
-            if names.count(found[0] if found else None) > 1:
+            name = given.get(language) if given else _find(language, languages, names)
+            if name is None:
+                continue
+            if name not in names:
                 raise ValueError(
-                    f"{table.heading} names {found[0]!r} twice; keep one column per language"
+                    f"{table.name}: has no column {name!r:.60}; found {', '.join(names):.200}; "
+                    "correct ?columns="
                 )
-            if found:
-                chosen[language] = names.index(found[0])
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"{table.heading} names {name!r} twice; keep one column per language"
+                )
+            chosen[language] = names.index(name)
         return chosen
 
 
@@ -198,52 +189,64 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _find(language: str, languages: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The column of a language, or nothing."""
+def _find(language: str, languages: Sequence[str], names: Sequence[str]) -> str | None:
+    """The column of a language."""
     if language in names:
-        return [language]
+        return language
     if exact := [name for name in names if _last(name) == language]:
-        return exact[:1]
+        return exact[0]
     free = [name for name in names if _last(name) not in languages]
     meant = languages_lib.to_iso639_1
     same = [name for name in free if meant(_last(name)) == meant(language)]
     if len(same) == 1 and "_" not in language:
         _logger.info("column %s is read as %s", same[0], language)
-        return same
+        return same[0]
     if len(languages) == 2 and "en" in languages and language != "en":
-        return [name for name in names if _last(name) == _OTHER][:1]
-    return []
+        return next((name for name in names if _last(name) == _OTHER), None)
+    return None
 
 
 def _missing_languages(table: Table, languages: Sequence[str]) -> ValueError:
     found = "<TAB>".join(table.columns)
     shown = repr(found if len(found) <= 60 else found[:57] + "...")
-    some = ",".join(f"{code}:NAME" for code in languages[:2])
+    some = languages[:2]
+    named = ",".join(f"{code}:NAME" for code in some)
     return ValueError(
-        f"{table.heading} must name at least two of {', '.join(languages)}; found {shown}; name "
-        "the columns by the codes in the config, or say which they are: "
-        f"{table.name}?columns={some}"
+        f"{table.heading} must name at least two of {', '.join(languages)}; found {shown}; without "
+        f"a header, name all columns in order, {table.name}?columns={','.join(some)}; with one, "
+        f"name them by the codes in the config or say which they are, ?columns={named}"
     )
+
+
+def _checked(cells: Cells) -> Cells:
+    """Cells, or a wrong row if one is not text."""
+    for value in cells.values:
+        if value is not None and not isinstance(value, str):
+            return wrong_row(cells.line, f"a text must be a string; found {value!r:.40}")
+    return cells
 
 
 def _read(table: Table, columns: dict[str, int]) -> Iterator[Row]:
     languages, has_text, path, first = list(columns), False, table.name, ""
-    for line, cells, problem, detail in table.rows(list(columns.values())):
+    for line, values, problem, detail in table.rows(list(columns.values())):
+        texts = {}
+        for language, text in zip(languages, values):
+            if type(text) is str:
+                if text and not text.isspace():
+                    texts[language] = text
+            elif text is not None:
+                _, _, problem, detail = _checked(Cells(line, [text]))
         if problem:
             first = first or f"{path}:{line}: {detail or PROBLEM_RULES[problem]}"
             yield Row({}, path, line, problem, detail=detail)
             continue
-        texts = {}
-        for language, cell in zip(languages, cells):
-            if cell and not cell.isspace():
-                texts[language] = cell
         has_text = has_text or bool(texts)
         yield Row(texts, path, line)
     if not has_text:
-        raise ValueError(
-            first
-            or f"{path}: no row holds text in {' or '.join(languages)}; leave it out of the corpus"
+        nothing = (
+            f"{path}: no row holds text in {' or '.join(languages)}; leave it out of the corpus"
         )
+        raise ValueError(first or nothing)
 
 
 def read_strictly(table: Table, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
@@ -255,17 +258,13 @@ def read_strictly(table: Table, names: Sequence[str]) -> Iterator[tuple[int, lis
     Raises:
         ValueError: if there is no such column, or a row is broken.
     """
-    table.plain = True
     for name in names:
         if name not in table.columns:
             found = ", ".join(table.columns)
             raise ValueError(f"{table.heading} must name {name}; found {found:.200}; rename it")
-    for line, cells, problem, detail in table.rows([table.columns.index(name) for name in names]):
+    for line, values, *problem in table.rows([table.columns.index(name) for name in names]):
+        values = [str(value) if isinstance(value, int | float) else value for value in values]
+        _, values, problem, detail = _checked(Cells(line, values, *problem))
         if problem:
             raise ValueError(f"{table.name}:{line}: {detail or PROBLEM_RULES[problem]}")
-        yield line, [(cell or "").strip() for cell in cells]
-
-
-def wrong_row(line: int, detail: str) -> Cells:
-    """A row that breaks the rules of its format."""
-    return Cells(line, (), WRONG_ROW, detail)
+        yield line, [(value or "").strip() for value in values]
