@@ -33,7 +33,6 @@ from xling_jax.files.embeddings import (
     read_quantizer,
     write_embeddings,
 )
-from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import counted, track
 from xling_jax.files.quantization import PRECISIONS, QuantizedRows, Quantizer, learn_ranges
@@ -104,12 +103,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    with dying_of_sigterm():
-        if args.join:
-            _join(args)
-            return
-        _check_arguments(args)
-        _embed(args)
+    if args.join:
+        _join(args)
+        return
+    _check_arguments(args)
+    _embed(args)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

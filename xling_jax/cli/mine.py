@@ -52,7 +52,6 @@ from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.corpora.pairs import Pairs, read_pairs, read_text
 from xling_jax.files.embeddings import join_embeddings, meaning_path
 from xling_jax.files.hashes import fingerprint, hash_texts
-from xling_jax.files.leaving import dying_of_sigterm
 from xling_jax.files.lines import COMPRESSED, BrokenLine
 from xling_jax.files.lock import only_run
 from xling_jax.files.progress import Progress, counted, track
@@ -149,14 +148,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    with dying_of_sigterm():
-        options = _check_arguments(args)
-        cut, filters = options_from(args, Cut), options_from(args, Filters)
-        cut.check(options.retrieval, args.model)
-        if args.shard and cut.given():
-            raise OptionError(f"{cut.given()[0]}: is for --join; a share has no pairs yet")
-        with _stages(args) as stages:
-            _mine(args, options, cut, filters, stages)
+    options = _check_arguments(args)
+    cut, filters = options_from(args, Cut), options_from(args, Filters)
+    cut.check(options.retrieval, args.model)
+    if args.shard and cut.given():
+        raise OptionError(f"{cut.given()[0]}: is for --join; a share has no pairs yet")
+    with _stages(args) as stages:
+        _mine(args, options, cut, filters, stages)
 
 
 def _check_arguments(args: argparse.Namespace) -> Options:

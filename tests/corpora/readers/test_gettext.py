@@ -1,6 +1,5 @@
 """Catalogs are made by hand here, as files, trees and wheels, in a temporary directory."""
 
-import importlib.metadata
 import zipfile
 
 import polib
@@ -88,23 +87,6 @@ def test_catalogs_of_different_programs_are_not_joined(tmp_path):
     write_po(tmp_path / "a/de/LC_MESSAGES/app.po", {"Bank": "Bank"})
     write_po(tmp_path / "b/fr/LC_MESSAGES/app.po", {"Bank": "Rive"}, language="fr")
     assert read_texts(tmp_path) == [{"en": "Bank", "de": "Bank"}, {"en": "Bank", "fr": "Rive"}]
-
-
-def test_installed_package_is_read(tree, monkeypatch):
-    info = tree / "shop-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
-    paths = [po.relative_to(tree).as_posix() for po in (tree / "shop").rglob("*.po")]
-    (info / "RECORD").write_text("".join(f"{path},,\n" for path in paths))
-    monkeypatch.syspath_prepend(str(tree))
-    assert importlib.metadata.version("shop") == "1.0"
-    assert read_texts("package:shop") == read_texts(tree)
-
-
-def test_package_without_metadata_is_found_without_importing_it(tree, monkeypatch):
-    (tree / "shop" / "__init__.py").write_text("raise RuntimeError('imported')")
-    monkeypatch.syspath_prepend(str(tree))
-    assert read_texts("package:shop") == read_texts(tree)
 
 
 def test_fuzzy_obsolete_and_untranslated_entries_are_left_out(tmp_path):
@@ -267,7 +249,5 @@ def test_wrong_places_and_options_are_explained(tree, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="no .po or .mo"):
         read_texts(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match="not installed; install it"):
-        read_texts("package:no_such_package_here")
     with pytest.raises(ValueError, match="at least two of nl, it"):
         read_texts(tree, ["nl", "it"])

@@ -101,7 +101,9 @@ def test_missing_column_is_an_error_before_reading(tmp_path):
 
 def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
     path = write_file(tmp_path / "a.tsv", "Er scherzt über sie\tHe jokes\nja\tyes\n")
-    with pytest.raises(ValueError, match=r"found 'Er .* sie<TAB>He jokes'; .*a\.tsv\?columns=de,en;"):
+    with pytest.raises(
+        ValueError, match=r"found 'Er .* sie<TAB>He jokes'; .*a\.tsv\?columns=de,en;"
+    ):
         read_corpus(path, ("de", "en"))
 
 

@@ -1,15 +1,12 @@
 """Reads translated software messages from gettext catalogs (`.po`, `.mo`).
 
-Catalogs come from a directory tree, from a wheel (or a directory of wheels) that need not be
-installed, or from an installed package. The catalogs of a program in several languages are
-joined, so that a message gives one row with every language that translates it.
+Catalogs come from a directory tree, or from a wheel (or a directory of wheels) that need not be
+installed. The catalogs of a program in several languages are joined, so that a message gives one
+row with every language that translates it.
 """
 
-import contextlib
 import functools
 import gettext
-import importlib.metadata
-import importlib.util
 import logging
 import os
 import re
@@ -59,8 +56,8 @@ class _Entry(NamedTuple):
 class GettextReader(Reader):
     """`gettext:PATH[?placeholder=WORD&source=CODE]`, catalogs of software messages.
 
-    PATH is a directory (of catalog trees or wheels), a wheel or zip, a `.po` or `.mo` file, or
-    `package:NAME` for an installed distribution. `placeholder` (default X; empty drops
+    PATH is a directory (of catalog trees or wheels), a wheel or zip, or a `.po` or `.mo` file.
+    `placeholder` (default X; empty drops
     placeholders) stands for what a program fills in, `source` (default en) is the language of the
     message ids.
 
@@ -114,16 +111,10 @@ class GettextReader(Reader):
         """Lists the files that hold catalogs of any language."""
         return sorted({catalog.name.split("!", 1)[0] for catalog in self._find()})
 
-    def moved(self, move: Callable[[str], str]) -> str:
-        """As `Reader.moved`; an installed package stays where it is."""
-        return self.where if self.path.startswith("package:") else super().moved(move)
-
     def _find(self) -> list[_Catalog]:
         """Every catalog under the path, whatever its language, sorted by path."""
         where = self.path
-        if where.startswith("package:"):
-            paths = _installed_catalogs(where.removeprefix("package:"))
-        elif os.path.isdir(where):
+        if os.path.isdir(where):
             wanted = _CATALOGUES + _ARCHIVES
             paths = [
                 (str(file), file.relative_to(where).as_posix())
@@ -143,8 +134,7 @@ class GettextReader(Reader):
                 found.append(_Catalog(file, inner_path, Path(file).read_bytes))
         if not found:
             raise FileNotFoundError(
-                f"{self.spec}: no .po or .mo file here; give a directory, a wheel or package:NAME "
-                "with catalogs"
+                f"{self.spec}: no .po or .mo file here; give a directory or a wheel with catalogs"
             )
         return found
 
@@ -159,33 +149,6 @@ def _members(archive: str) -> Iterator[_Catalog]:
             inner = re.sub(r"^[^/]+\.data/(?:data|purelib|platlib)/", "", name)
             read = functools.partial(read_member, opened, name)
             yield _Catalog(f"{archive}!{name}", inner, read)
-
-
-def _installed_catalogs(name: str) -> list[tuple[str, str]]:
-    """Finds the catalogs of an installed distribution, or of an importable top-level package."""
-    files, known = [], False
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        files, known = importlib.metadata.files(name) or [], True
-    found = [
-        (str(file.locate()), file.as_posix())
-        for file in files
-        if file.suffix in _CATALOGUES and file.locate().exists()
-    ]
-    if not found and "." not in name:  # an editable install lists no files; nothing is imported
-        spec = importlib.util.find_spec(name)
-        for root in (spec.submodule_search_locations or []) if spec else []:
-            known = True
-            found += [
-                (str(file), f"{name}/{file.relative_to(root).as_posix()}")
-                for file in Path(root).rglob("*")
-                if file.suffix in _CATALOGUES
-            ]
-    if not known:
-        raise FileNotFoundError(
-            f"gettext:package:{name}: not installed; install it, or download its wheel with "
-            "pip download --no-deps and give the path of the wheel"
-        )
-    return sorted(found)
 
 
 def _group(catalogs: list[_Catalog], languages: Sequence[str]) -> dict[str, dict[str, _Catalog]]:
