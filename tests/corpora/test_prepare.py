@@ -105,7 +105,7 @@ def test_rows_of_the_sample_are_drawn_by_the_exponent_and_the_seed():
     def draw(pair, **changes):
         given = settings("tsv:a.tsv", **changes) | {"vocab": {"sampling_exponent": 0.5}}
         given.pop("num_workers")
-        return vocabulary.draw_rows(preparation(**given), totals, 60, pair)
+        return pair_tokens.draw_rows(preparation(**given), totals, 60, pair)
 
     first, second = draw("de-en"), draw("en-fr")
     assert (first.sum(), second.sum()) == (10, 20)  # 30 rows in proportion to the roots, 10 and 20
@@ -119,16 +119,15 @@ def test_a_row_with_a_side_without_pieces_is_left_out():
     class Letters:
         """A vocabulary and the rows of a member; dots have no pieces."""
 
-        rows = [("a", "b"), ("a", "."), (".", "b"), (".", ".")]
+        size, read = 9, lambda self: [("a", "ba"), ("a", "."), (".", "b"), (".", ".")]
 
-        def encode(self, texts, num_threads):
-            return [[7] * text.count("a") + [8] * text.count("b") for text in texts]
+        def encode_flat(self, texts, num_threads):
+            ids = [7 + "ab".index(c) for c in "".join(texts).replace(".", "")]
+            return np.array(ids), np.array([len(text.replace(".", "")) for text in texts])
 
-        def read(self):
-            return self.rows
-
-    write = pair_tokens.ShardWriter(Letters(), 0)
-    assert write.rows(Letters()) == [("a", "b")]
+    rows, (first, second), lengths = pair_tokens.ShardWriter(Letters(), 0).tokenize(Letters())
+    assert rows == [("a", "ba")] and lengths.tolist() == [[1], [2]]
+    assert (first.tolist(), second.tolist()) == ([7], [8, 7])
 
 
 def test_rows_are_counted_for_the_pairs_their_file_has(tmp_path):
@@ -167,13 +166,6 @@ def test_tokens_that_are_there_are_counted_under_the_names_of_now(tmp_path):
     found = counts_of(*moved, f"tsv:{tmp_path}/e.tsv")[f"tsv:{tmp_path}/e.tsv"]
     assert {pair: count["rows"] for pair, count in found.items()} == {"de-en": 0, "en-fr": 1}
     assert (tmp_path / "w/data/de-en/marker").exists()
-    # Until 0.3 the order of the names was not written: made anew where they are others.
-    path = tmp_path / "w/data/de-en/pair.json"
-    summary = json.loads(path.read_text("utf-8"))
-    del summary["names"]
-    path.write_text(json.dumps(summary), "utf-8")
-    assert list(counts_of(*moved)) == sorted([*moved, french])
-    assert not (tmp_path / "w/data/de-en/marker").exists()
 
 
 def test_broken_rows_are_logged_with_file_and_line_and_only_a_few(tmp_path, caplog):

@@ -15,6 +15,7 @@ from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
 from xling_jax.files.hashes import hash_file
+from xling_jax.files.urls import is_url
 from xling_jax.files.whole import read_json, write_record
 from xling_jax.files.workers import map_in_order
 
@@ -97,31 +98,23 @@ class FileHashes:
         self._known = read_json(path) or {}
         self.used: dict[str, str] = {}
 
-    def of(self, paths: Sequence[str]) -> list[str]:
+    def of(
+        self,
+        paths: Sequence[str],
+        hash_files: Callable[[Sequence[str]], Iterable[str]] | None = None,
+    ) -> list[str]:
         """Returns the hash of each file's content in hex digits, read by the engine."""
-        return self._find(paths, self._engine.hash_files)
+        names = {path: path if is_url(path) else os.path.abspath(path) for path in paths}
+        states = {path: list(self._engine.state(path)) for path in paths}
+        is_known = lambda path: self._known.get(names[path], [])[:2] == states[path]
+        missing = [path for path in states if not is_known(path)]
+        found = (hash_files or self._engine.hash_files)(missing) if missing else ()
+        for path, digest in zip(missing, found):
+            self._known[names[path]] = [*states[path], digest]
+            write_record(self._path, self._known)
+        self.used |= {path: self._known[name][2] for path, name in names.items()}
+        return [self.used[path] for path in paths]
 
     def get(self, path: str) -> str:
         """Returns the hash of one file, read by this process."""
-        return self._find([path], lambda paths: map(hash_file, paths))[0]
-
-    def _find(
-        self, paths: Sequence[str], hash_files: Callable[[Sequence[str]], Iterable[str]]
-    ) -> list[str]:
-        states = {path: [_absolute(path), *self._engine.state(path)] for path in paths}
-        for path, (name, *state) in states.items():
-            found = self._known.get(name)
-            if isinstance(found, list) and len(found) == 3 and found[:2] == state:
-                self.used[path] = found[2]
-            else:
-                self.used.pop(path, None)
-        missing = [path for path in states if path not in self.used]
-        for path, found in zip(missing, hash_files(missing) if missing else ()):
-            self._known[states[path][0]] = [*states[path][1:], found]
-            self.used[path] = found
-            write_record(self._path, self._known)
-        return [self.used[path] for path in paths]
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)
+        return self.of([path], lambda paths: map(hash_file, paths))[0]

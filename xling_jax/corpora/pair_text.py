@@ -61,7 +61,8 @@ class TextChunk:
 
     def select(self, mask: np.ndarray) -> "SelectedRows":
         """Selects rows by a mask over those of the corpus, [rows] bool."""
-        return SelectedRows(self, np.packbits(mask[self.rows]).tobytes())
+        mask = mask[self.rows]
+        return SelectedRows(self, np.packbits(mask).tobytes(), int(mask.sum()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,7 @@ class SelectedRows:
 
     chunk: TextChunk
     bits: bytes
+    num_rows: int
 
     def read(self) -> list[tuple[str, str]]:
         """Reads the rows, each two texts in the order of the pair."""

@@ -7,6 +7,7 @@ the text alone, so neither interruptions nor the number of processes change a by
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,11 +90,35 @@ class RowChoice:
         """Number of rows of each corpus that are held out, with their copies."""
         return [int(held.sum()) for held in self._split(pair)[1]]
 
+    def distinct(self, pair: str) -> list[np.ndarray]:
+        """The first of equal rows of each corpus, [rows] bool."""
+        return first_occurrences([text.hashes(pair) for text in self._texts])
+
+    def sample(
+        self, sentences: int, languages: Sequence[str]
+    ) -> Iterator[tuple[str, SelectedRows]]:
+        """Draws rows to train on with the seed, about so many sentences on both sides.
+
+        Yields them with their pair; only pairs that have one of `languages`. A sentence that occurs
+        in several pairs may be drawn several times, as for the published vocabularies, which were
+        trained on the concatenation of all pair files.
+        """
+        pairs = [p for p in self._preparation.pairs if {*p.split("-")} & {*languages}]
+        totals = {pair: sum(int(mask.sum()) for mask in self.training(pair)) for pair in pairs}
+        for pair in totals:
+            drawn, start = draw_rows(self._preparation, totals, sentences, pair), 0
+            for text, mask in zip(self._texts, self.training(pair), strict=True):
+                chosen = np.zeros_like(mask)
+                end = start + int(mask.sum())
+                chosen[mask], start = drawn[start:end], end
+                for chunk in text.chunks(pair):
+                    if chosen[chunk.rows].any():
+                        yield pair, chunk.select(chosen)
+
     def _split(self, pair: str) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
         """Rows to train on, rows that are held out, and first occurrences."""
         columns = [text.hashes(pair) for text in self._texts]
-        first = first_occurrences(columns)
-        rows = first
+        first = rows = first_occurrences(columns)
         if not self._preparation.cleaning.drop_duplicates:
             rows = [np.ones(len(column), bool) for column in columns]
         count = self._preparation.validation_pairs
@@ -109,6 +134,23 @@ class RowChoice:
         limit = np.partition(hashes, count - 1)[count - 1]
         held = [np.asarray(column) <= limit for column in columns]
         return [mask & ~aside for mask, aside in zip(rows, held)], held, first
+
+
+def draw_rows(
+    preparation: Preparation, totals: Mapping[str, int], sentences: int, pair: str
+) -> np.ndarray:
+    """Draws rows of a pair for about so many sentences of all pairs, with the seed; [rows] bool.
+
+    `totals` are the rows to train on by pair; a row has two sentences.
+    """
+    exponent = preparation.vocab.sampling_exponent
+    weights = {name: n**exponent for name, n in totals.items() if n}
+    rows = sentences / 2 / max(1, sum(weights.values()))
+    rng = np.random.default_rng([preparation.seed, preparation.pairs.index(pair)])
+    chosen = np.zeros(totals[pair], bool)
+    wanted = min(totals[pair], round(rows * weights.get(pair, 0)))
+    chosen[rng.choice(totals[pair], wanted, replace=False)] = True
+    return chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,14 +187,14 @@ class PairPlan:
     Args:
         stage: a directory named by the pair, two codes in alphabetical order.
         texts: corpus -> its text, in the order of the config.
-        rows: gives the rows of each corpus to keep, [rows] bool; called only when needed.
-        num_held: gives the number of rows of each corpus that are held out of these.
+        rows: pair -> the rows of each corpus to keep, [rows] bool; called only when needed.
+        num_held: pair -> the number of rows of each corpus that are held out of these.
     """
 
     stage: Stage
     texts: Mapping[str, PairText]
-    rows: Callable[[], Sequence[np.ndarray]]
-    num_held: Callable[[], Sequence[int]] | None = None
+    rows: Callable[[str], Sequence[np.ndarray]]
+    num_held: Callable[[str], Sequence[int]] | None = None
 
     @property
     def pair(self) -> str:
@@ -161,16 +203,16 @@ class PairPlan:
 
     def summary(self) -> dict[str, Any] | None:
         """The counts of a finished pair by the names that its corpora have now; None without."""
-        if (found := self.stage.read()) is None or "names" not in found:
+        found = self.stage.read()
+        if found is None or not isinstance(found["corpora"], list):  # of 0.3: by names of then
             return None
-        counts = (found["corpora"][name] for name in found["names"])
-        return {**found, "corpora": dict(zip(self._names(), counts, strict=True))}
+        names = [name for name, text in self.texts.items() if text.num_rows.get(self.pair)]
+        return {**found, "corpora": dict(zip(names, found["corpora"], strict=True))}
 
-    def selected(self) -> Iterator[tuple[str, list[tuple[int, SelectedRows]]]]:
-        """Yields each corpus with its chunks: the number of rows to keep of each, and these."""
-        for (name, text), mask in zip(self.texts.items(), self.rows(), strict=True):
-            chunks = text.chunks(self.pair)
-            yield name, [(int(mask[chunk.rows].sum()), chunk.select(mask)) for chunk in chunks]
+    def selected(self) -> Iterator[tuple[str, list[SelectedRows]]]:
+        """Yields each corpus with the rows to keep, by chunk."""
+        for (name, text), mask in zip(self.texts.items(), self.rows(self.pair), strict=True):
+            yield name, [chunk.select(mask) for chunk in text.chunks(self.pair)]
 
     def shards(self) -> Iterator[Shard]:
         """Groups consecutive chunks of a corpus until about `SHARD_ROWS` rows are kept.
@@ -178,11 +220,10 @@ class PairPlan:
         A shard ends before the chunk with which it would have more; chunks of which nothing is
         kept are left out.
         """
-        directory, number = self.stage.begin(), 0
+        directory, number = self.stage.begin(), itertools.count()
         for corpus, chunks in self.selected():
-            for rows in _grouped(chunks):
-                yield Shard(directory, self.pair, number, corpus, tuple(rows))
-                number += 1
+            for group in _grouped(chunks):
+                yield Shard(directory, self.pair, next(number), corpus, tuple(group))
 
     def finish(self, shards: Iterable[Shard]) -> None:
         """Sums the counts of the shards and gives the pair its name.
@@ -190,13 +231,13 @@ class PairPlan:
         Raises:
             ValueError: if nothing is left.
         """
-        held = self.num_held() if self.num_held else [None] * len(self.texts)
         counts = {}
-        for (name, text), mask, num_held in zip(self.texts.items(), self.rows(), held):
-            left_out = text.num_rows.get(self.pair, 0) - int(mask.sum()) - (num_held or 0)
-            counts[name] = {"duplicate": left_out, "too_many_tokens": 0, "rows": 0}
-            if num_held is not None:
-                counts[name]["validation"] = num_held
+        held = self.num_held(self.pair) if self.num_held else [0] * len(self.texts)
+        for (name, text), mask, num_held in zip(self.texts.items(), self.rows(self.pair), held):
+            if num_rows := text.num_rows.get(self.pair):
+                left_out = num_rows - int(mask.sum()) - num_held
+                counts[name] = {"duplicate": left_out, "too_many_tokens": 0, "rows": 0}
+                counts[name] |= {"validation": num_held} if self.num_held else {}
         sums = {name: dict.fromkeys(self.pair.split("-"), 0) for name in ("tokens", "unknown")}
         for shard in shards:
             found = shard.counts()
@@ -211,22 +252,18 @@ class PairPlan:
                 f"data.pairs: nothing is left of {self.pair} after cleaning; relax the cleaning "
                 "section, add a corpus that has the pair, or take it out of data.pairs"
             )
-        summary = {"rows": num_rows, **sums, "corpora": counts, "names": self._names()}
-        self.stage.finish(summary)
-
-    def _names(self) -> list[str]:
-        return [name for name, text in self.texts.items() if text.num_rows.get(self.pair)]
+        self.stage.finish({"rows": num_rows, **sums, "corpora": [*counts.values()]})
 
 
-def _grouped(chunks: Iterable[tuple[int, SelectedRows]]) -> Iterator[list[SelectedRows]]:
+def _grouped(chunks: Iterable[SelectedRows]) -> Iterator[list[SelectedRows]]:
     group, num_rows = [], 0
-    for num_kept, rows in chunks:
-        if group and num_rows + num_kept > SHARD_ROWS:
+    for rows in chunks:
+        if group and num_rows + rows.num_rows > SHARD_ROWS:
             yield group
             group, num_rows = [], 0
-        if num_kept:
+        if rows.num_rows:
             group.append(rows)
-            num_rows += num_kept
+            num_rows += rows.num_rows
     if group:
         yield group
 
@@ -245,64 +282,44 @@ class ShardWriter:
 
     def __call__(self, shard: Shard) -> dict[str, Any]:
         """Writes a shard, then its counts, whose presence says that it is whole; returns these."""
-        parts = [self._tokenize(rows) for rows in shard.rows]
-        lengths = np.concatenate([lengths for _, lengths, _ in parts], axis=1)
-        unknown = [
-            int(sum(np.count_nonzero(flat[side] == self._vocab.unk_id) for flat, _, _ in parts))
-            for side in range(2)
-        ]
-        offsets = np.zeros((2, lengths.shape[1] + 1), np.int64)
-        np.cumsum(lengths, axis=1, out=offsets[:, 1:])
-        languages = shard.pair.split("-")
+        rows, flat, lengths = zip(*map(self.tokenize, shard.rows))
+        lengths, languages = np.concatenate(lengths, axis=1), shard.pair.split("-")
+        columns, counts = {}, {"tokens": {}, "unknown": {}}
+        for side, language in enumerate(languages):
+            ids = np.concatenate([one[side] for one in flat])
+            offsets = np.zeros(lengths.shape[1] + 1, np.int64)
+            np.cumsum(lengths[side], out=offsets[1:])
+            columns[language] = ids, offsets
+            counts["tokens"][language] = len(ids)
+            counts["unknown"][language] = int(np.count_nonzero(ids == self._vocab.unk_id))
         if lengths.shape[1]:
-            columns = {
-                language: (np.concatenate([flat[side] for flat, _, _ in parts]), offsets[side])
-                for side, language in enumerate(languages)
-            }
             write_shard(shard.path, columns)
-        counts = {
-            "rows": lengths.shape[1],
-            "too_many_tokens": sum(num_too_many for _, _, num_too_many in parts),
-            "tokens": dict(zip(languages, lengths.sum(axis=1).tolist(), strict=True)),
-            "unknown": dict(zip(languages, unknown, strict=True)),
-            "hashes": file_hashes(shard.path),
-        }
+        num_read = sum(chunk.num_rows for chunk in shard.rows)
+        counts |= {"rows": lengths.shape[1], "too_many_tokens": num_read - lengths.shape[1]}
+        counts["hashes"] = file_hashes(shard.path)
         write_json(shard.path.with_suffix(".json"), counts)
         return counts
 
-    def _tokenize(self, selected: SelectedRows) -> tuple[list[np.ndarray], np.ndarray, int]:
-        """Flat ids of both sides, their [2, rows] lengths, and the number of rows too long."""
-        rows, sides, lengths, fits = self._encode(selected)
-        flat = [
-            np.concatenate(
-                [ids for ids, fit in zip(side, fits, strict=True) if fit] or [[]]
-            ).astype(token_dtype(self._vocab.size))
-            for side in sides
-        ]
-        return flat, lengths[:, fits], int(len(rows) - fits.sum())
-
-    def rows(self, selected: SelectedRows) -> list[tuple[str, str]]:
-        """The rows that a shard holds, as text."""
-        rows, _, _, fits = self._encode(selected)
-        return [row for row, fit in zip(rows, fits, strict=True) if fit]
-
-    def _encode(
+    def tokenize(
         self, selected: SelectedRows
-    ) -> tuple[list[tuple[str, str]], list[list[list[int]]], np.ndarray, np.ndarray]:
-        """The rows, the ids of both sides, their [2, rows] lengths, and which rows fit."""
+    ) -> tuple[list[tuple[str, str]], list[np.ndarray], np.ndarray]:
+        """The rows that a shard holds, the ids of either side, [any], and [2, rows] lengths."""
         rows = selected.read()
         # One thread: there are as many processes as cores already.
-        sides = [
-            self._vocab.encode([self._prompt + row[side] for row in rows], num_threads=1)
-            for side in range(2)
-        ]
-        lengths = np.asarray([[len(ids) for ids in side] for side in sides], np.int64)
-        lengths = lengths.reshape(2, len(rows))
+        flat, lengths = zip(
+            *(
+                self._vocab.encode_flat([self._prompt + row[side] for row in rows], num_threads=1)
+                for side in range(2)
+            )
+        )
+        lengths = np.stack(lengths)
         # A text of characters that SentencePiece's own normalization removes has no pieces.
         fits = (lengths > 0).all(axis=0)
         if self._max_tokens:
             fits &= (lengths <= self._max_tokens).all(axis=0)
-        return rows, sides, lengths, fits
+        dtype = token_dtype(self._vocab.size)
+        ids = [ids[np.repeat(fits, count)].astype(dtype) for ids, count in zip(flat, lengths)]
+        return list(itertools.compress(rows, fits)), ids, lengths[:, fits]
 
 
 def write_pair_tokens(

@@ -41,7 +41,6 @@ from xling_jax.corpora.pair_tokens import (
     PairPlan,
     RowChoice,
     ShardWriter,
-    first_occurrences,
     write_pair_tokens,
 )
 from xling_jax.corpora.prepared import (
@@ -51,7 +50,7 @@ from xling_jax.corpora.prepared import (
     plain_options,
     recorded_options,
 )
-from xling_jax.corpora.row_vectors import TEACHER, RowEncoder, remove_row_vectors, write_row_vectors
+from xling_jax.corpora.row_vectors import TEACHER, RowEncoder, write_row_vectors
 from xling_jax.corpora.shards import VALIDATION
 from xling_jax.corpora.specs import check_downloaded, names_below, open_corpus
 from xling_jax.corpora.stages import (
@@ -62,7 +61,7 @@ from xling_jax.corpora.stages import (
     vocab_facts,
     vocab_key,
 )
-from xling_jax.corpora.vocabulary import check_unknown, given_vocab, make_vocab, sample_rows
+from xling_jax.corpora.vocabulary import check_unknown, given_vocab, make_vocab
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.threads import num_cores
 from xling_jax.files.whole import (
@@ -172,7 +171,7 @@ class _Run:
         """Runs the stages that are missing and writes the manifest last."""
         preparation, engine = self._preparation, self._engine
         texts = self._clean(preparation.corpora, self._held_out)
-        for name, counts in self._num_held_out(texts.values()).items():
+        for name, counts in self._num_held_out(texts).items():
             dropped = ", ".join(f"{count} rows of {pair}" for pair, count in counts.items())
             _logger.info("%s is held out of training: %s dropped", name, dropped)
         validation = self._clean(preparation.validation_corpora, [])
@@ -184,7 +183,7 @@ class _Run:
                 )
         # The vocabulary's sample and the shards need it; often neither is to be made.
         rows = RowChoice(preparation, list(texts.values()))
-        sample, options = functools.partial(self._sample, texts, rows), preparation.vocab
+        sample, options = functools.partial(self._sample, rows), preparation.vocab
         vocab = make_vocab(
             preparation,
             self._workdir,
@@ -192,16 +191,37 @@ class _Run:
             given_vocab(preparation, self._local),
             functools.partial(sample, options.sample_sentences, options.extend_languages),
         )
-        plans = self._plan(texts, rows, vocab)
-        held = self._plan_validation(texts, validation, rows, vocab)
+        if preparation.validation_pairs:
+            plans = self._plan(self._data, texts, vocab, rows.training, rows.num_held)
+            held = self._plan(self._data / VALIDATION, texts, vocab, rows.validation)
+        else:
+            plans = self._plan(self._data, texts, vocab, rows.training)
+            alone = RowChoice(preparation, list(validation.values())).distinct
+            held = self._plan(self._data / VALIDATION, validation, vocab, alone)
         limit = preparation.cleaning.max_tokens_per_sentence
         writer = ShardWriter(vocab, limit, preparation.prompt)
         write_pair_tokens([*plans, *held], functools.partial(engine.write_shards, writer))
         if options.model:
             check_unknown(options, [plan.summary() for plan in plans])
-        axes_sample = functools.partial(sample, _AXES_SENTENCES)
-        vectors = self._teach(plans, held, writer, axes_sample)
-        return self._conclude(texts, validation, vocab, plans, held, vectors)
+        vectors = self._teach(plans, held, writer, functools.partial(sample, _AXES_SENTENCES))
+        pairs = {plan.pair: plan.stage.key for plan in plans}
+        manifest = {
+            "format_version": FORMAT_VERSION,
+            "fingerprint": fingerprint({**pairs, TEACHER: vectors} if vectors else pairs),
+            "languages": preparation.languages,
+            "pairs": pairs,
+            "vocab": {"fingerprint": vocab.fingerprint, "size": vocab.size},
+            "corpora": {spec: text.key for spec, text in texts.items()},
+            "inputs": self._hashes.used,
+            "held_out": {text.key: text.name for text in self._held_out},
+            "settings": dataclasses.asdict(preparation),
+            "versions": {"numpy": np.__version__, "sentencepiece": sentencepiece.__version__},
+        }
+        write_json(self._data / "counts.json", self._counts(texts, plans, held))
+        write_record(self._data / "manifest.json", manifest)
+        used = {self._data / "text" / text.key for text in (*texts.values(), *validation.values())}
+        self._remove_all_but(used | {plan.stage.directory for plan in (*plans, *held)})
+        return load_prepared(self._workdir)
 
     def check_kept(self) -> None:
         """Refuses, before anything is written, to replace the data that checkpoints were made of.
@@ -265,64 +285,32 @@ class _Run:
         return Stage(self._data / "text" / key, key, "text.json")
 
     def _sample(
-        self,
-        texts: Mapping[str, PairText],
-        rows: RowChoice,
-        sentences: int,
-        languages: Sequence[str] = (),
+        self, rows: RowChoice, sentences: int, languages: Sequence[str] = ()
     ) -> Iterator[str]:
         """Yields the sides of rows drawn with the seed, about so many; of `languages`, if any."""
         languages = languages or self._preparation.codes
-        named = self._preparation, list(texts.values()), rows.training
-        drawn = sample_rows(*named, sentences, languages)
+        drawn = rows.sample(sentences, languages)
         drawn = self._engine.read(functools.partial(_sides, languages), drawn)
         drawn = (text for chunk in drawn for text in chunk)
         return self._progress(drawn, "sample text for the vocabulary", unit="sentence")
 
     def _plan(
-        self, texts: Mapping[str, PairText], rows: RowChoice, vocab: Vocabulary
-    ) -> list[PairPlan]:
-        """The tokens to train on."""
-        takes_out = bool(self._preparation.validation_pairs)
-        return [
-            PairPlan(
-                self._pair_stage(self._data / pair, texts, vocab),
-                texts,
-                functools.partial(rows.training, pair),
-                functools.partial(rows.num_held, pair) if takes_out else None,
-            )
-            for pair in self._preparation.pairs
-        ]
-
-    def _plan_validation(
         self,
+        directory: Path,
         texts: Mapping[str, PairText],
-        validation: Mapping[str, PairText],
-        rows: RowChoice,
         vocab: Vocabulary,
+        rows: Callable[[str], Sequence[np.ndarray]],
+        num_held: Callable[[str], Sequence[int]] | None = None,
     ) -> list[PairPlan]:
-        """The tokens for the validation loss: rows of the corpora, or corpora of their own."""
-        if self._preparation.validation_pairs:
-            validation, choose = texts, rows.validation
-        else:
-            hashes = lambda pair: [text.hashes(pair) for text in validation.values()]
-            choose = lambda pair: first_occurrences(hashes(pair))
-        return [
-            PairPlan(
-                self._pair_stage(self._data / VALIDATION / pair, validation, vocab),
-                validation,
-                functools.partial(choose, pair),
-            )
-            for pair in self._preparation.pairs
-            if any(text.num_rows.get(pair) for text in validation.values())
-        ]
-
-    def _pair_stage(
-        self, directory: Path, texts: Mapping[str, PairText], vocab: Vocabulary
-    ) -> Stage:
-        keys = [text.key for text in texts.values() if text.num_rows.get(directory.name)]
-        key = pair_key(self._preparation, keys, vocab.fingerprint)
-        return Stage(directory, key, "pair.json")
+        """The tokens of the pairs that some corpus has."""
+        plans = []
+        for pair in self._preparation.pairs:
+            keys = [text.key for text in texts.values() if text.num_rows.get(pair)]
+            if keys:
+                key = pair_key(self._preparation, keys, vocab.fingerprint)
+                stage = Stage(directory / pair, key, "pair.json")
+                plans.append(PairPlan(stage, texts, rows, num_held))
+        return plans
 
     def _teach(
         self,
@@ -332,29 +320,22 @@ class _Run:
         sample: Callable[[], Iterable[str]],
     ) -> str:
         """Computes the vectors of a teacher for all rows; returns their fingerprint or ""."""
-        options, directories = self._preparation.teacher, {self._data: plans}
+        options, groups = self._preparation.teacher, {self._data: plans}
         if held:
-            directories[self._data / VALIDATION] = held
+            groups[self._data / VALIDATION] = held
         if not options:
-            remove_row_vectors(self._data)
-            remove_row_vectors(self._data / VALIDATION)
+            for directory in (self._data, self._data / VALIDATION):
+                shutil.rmtree(directory / TEACHER, ignore_errors=True)
             return ""
         teacher = self._open_teacher(self._local(options["model"]), self._local(options["texts"]))
-        return write_row_vectors(
-            directories,
-            options["languages"],
-            teacher,
-            options["width"],
-            writer,
-            sample,
-            self._progress,
-        )
+        languages, width = options["languages"], options["width"]
+        return write_row_vectors(groups, languages, teacher, width, writer, sample, self._progress)
 
-    def _num_held_out(self, texts: Iterable[PairText]) -> dict[str, dict[str, int]]:
+    def _num_held_out(self, texts: Mapping[str, PairText]) -> dict[str, dict[str, int]]:
         """Rows left out of training by the file that they repeat a text of, and by pair."""
         names = {text.key: text.name for text in self._held_out}
         found = {name: dict.fromkeys(self._preparation.pairs, 0) for name in names.values()}
-        for text in texts:
+        for text in texts.values():
             for pair, counts in text.held_out_by.items():
                 for key, count in counts.items():
                     found[names[key]][pair] += count
@@ -369,52 +350,20 @@ class _Run:
             plan.pair: {name: plan.summary()[name] for name in ("rows", "tokens")} for plan in group
         }
         none = {"duplicate": 0, "too_many_tokens": 0, "rows": 0}
-        counts: dict[str, Any] = {
-            "corpora": {
-                spec: {
-                    pair: {**cleaned, **summaries[pair]["corpora"].get(spec, none)}
-                    for pair, cleaned in text.counts.items()
-                }
-                for spec, text in texts.items()
-            },
-            "pairs": sizes(plans),
+        corpora = {
+            spec: {
+                pair: {**cleaned, **summaries[pair]["corpora"].get(spec, none)}
+                for pair, cleaned in text.counts.items()
+            }
+            for spec, text in texts.items()
         }
-        if held:
-            counts["validation"] = sizes(held)
-        if found := self._num_held_out(texts.values()):
-            counts["held_out"] = found
-        return counts
+        counts = {"corpora": corpora, "pairs": sizes(plans)}
+        held_out = self._num_held_out(texts)
+        counts |= {"validation": sizes(held)} if held else {}
+        return counts | ({"held_out": held_out} if held_out else {})
 
-    def _conclude(
-        self,
-        texts: Mapping[str, PairText],
-        validation: Mapping[str, PairText],
-        vocab: Vocabulary,
-        plans: Sequence[PairPlan],
-        held: Sequence[PairPlan],
-        vectors: str,
-    ) -> PreparedData:
-        """Writes counts and manifest, and removes what no stage of this config uses.
-
-        `vectors` is the fingerprint of those of a teacher, or "".
-        """
-        pairs = {plan.pair: plan.stage.key for plan in plans}
-        manifest = {
-            "format_version": FORMAT_VERSION,
-            "fingerprint": fingerprint({**pairs, TEACHER: vectors} if vectors else pairs),
-            "languages": self._preparation.languages,
-            "pairs": pairs,
-            "vocab": {"fingerprint": vocab.fingerprint, "size": vocab.size},
-            "corpora": {spec: text.key for spec, text in texts.items()},
-            "inputs": self._hashes.used,
-            "held_out": {text.key: text.name for text in self._held_out},
-            "settings": dataclasses.asdict(self._preparation),
-            "versions": {"numpy": np.__version__, "sentencepiece": sentencepiece.__version__},
-        }
-        write_json(self._data / "counts.json", self._counts(texts, plans, held))
-        write_record(self._data / "manifest.json", manifest)
-        used = {self._data / "text" / text.key for text in (*texts.values(), *validation.values())}
-        used |= {plan.stage.directory for plan in (*plans, *held)}
+    def _remove_all_but(self, used: set[Path]) -> None:
+        """Removes the stages that this config does not use."""
         made = [
             *(self._data / "text").iterdir(),
             *(path.parent for path in self._data.glob("*/pair.json")),
@@ -423,4 +372,3 @@ class _Run:
         for path in (*self._data.rglob(".*.partial"), *made):
             if path not in used:
                 shutil.rmtree(path, ignore_errors=True)
-        return load_prepared(self._workdir)

@@ -120,11 +120,6 @@ def write_row_vectors(
     )
 
 
-def remove_row_vectors(directory: Path) -> None:
-    """Removes the vectors of a teacher, if there are any."""
-    shutil.rmtree(directory / TEACHER, ignore_errors=True)
-
-
 def _axes(path: Path, encoder: RowEncoder, sample: Callable[[], Iterable[str]]) -> np.ndarray:
     """[dim, dim] axes, kept: another machine might find them with other bits."""
     if not path.exists():
@@ -152,7 +147,7 @@ def _write_pair(
     }
     done = 0
     label = f"encode {plan.pair} with the teacher"
-    text = (writer.rows(rows) for _, chunks in plan.selected() for _, rows in chunks)
+    text = (writer.tokenize(rows)[0] for _, chunks in plan.selected() for rows in chunks)
     for rows in progress(text, label, unit="row", size=len):
         for code, file in files.items() if done + len(rows) <= num_rows else ():
             start = done

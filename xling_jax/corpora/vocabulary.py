@@ -9,14 +9,11 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from xling_jax.corpora.options import Preparation, VocabOptions
-from xling_jax.corpora.pair_text import PairText, SelectedRows
 from xling_jax.corpora.stages import Stage, vocab_facts, vocab_key
 from xling_jax.files.whole import read_json
 from xling_jax.text.vocab import Vocab, check_layout, extended, train_vocab
@@ -33,9 +30,6 @@ _OTHER_VOCAB = "tokenizer"
 
 # Share of unknown pieces above which a vocabulary lacks letters of a language.
 _MANY_UNKNOWN = 0.005
-
-# pair -> the rows of each corpus that are trained on, [rows] bool.
-RowsOf = Callable[[str], Sequence[np.ndarray]]
 
 _logger = logging.getLogger(__name__)
 
@@ -109,9 +103,10 @@ def make_vocab(
     if path.exists():
         _logger.warning("%s: made with other options, or damaged; replaced", stage.directory)
         path.unlink()
-    vocab = given or _train(preparation, sentences())
-    if options.extend:
-        vocab = _extend(given, preparation, sentences())
+    if given and not options.extend:
+        vocab = given
+    else:
+        vocab = _train(preparation, given, sentences())
 
     def save(directory: Path) -> Mapping[str, Any]:
         made = {"fingerprint": vocab.fingerprint, "size": vocab.size, **facts}
@@ -126,35 +121,21 @@ def make_vocab(
     return vocab
 
 
-def _extend(given: Vocabulary, preparation: Preparation, sentences: Iterable[str]) -> Vocab:
+def _train(preparation: Preparation, given: Vocabulary | None, sentences: Iterable[str]) -> Vocab:
+    """Trains a vocabulary on sentences, or the pieces that a given one gets."""
     options = preparation.vocab
-    languages = ", ".join(options.extend_languages or preparation.codes)
-    vocab = extended(
-        given,
-        sentences,
-        size=options.extend,
-        character_coverage=options.character_coverage,
-        seed=preparation.seed,
-    )
-    _logger.info("%d pieces of %s added to %d", vocab.size - given.size, languages, given.size)
-    return vocab
-
-
-def _train(preparation: Preparation, sentences: Iterable[str]) -> Vocab:
-    options = preparation.vocab
+    how = {"character_coverage": options.character_coverage, "seed": preparation.seed}
+    if given:
+        vocab = extended(given, sentences, size=options.extend, **how)
+        languages = ", ".join(options.extend_languages or preparation.codes)
+        _logger.info("%d pieces of %s added to %d", vocab.size - given.size, languages, given.size)
+        return vocab
     _logger.info(
         "training a vocabulary of %d pieces; a minute or two for a million sentences", options.size
     )
-    return train_vocab(
-        sentences,
-        size=options.size,
-        layout=preparation.layout,
-        model_type=options.model_type,
-        character_coverage=options.character_coverage,
-        lowercase=options.lowercase,
-        moses=options.moses,
-        seed=preparation.seed,
-    )
+    how |= {"layout": preparation.layout, "model_type": options.model_type}
+    how |= {"lowercase": options.lowercase, "moses": options.moses}
+    return train_vocab(sentences, size=options.size, **how)
 
 
 def check_unknown(options: VocabOptions, pairs: Iterable[Mapping[str, Any]]) -> None:
@@ -179,47 +160,3 @@ def check_unknown(options: VocabOptions, pairs: Iterable[Mapping[str, Any]]) -> 
         )
     if some := told(_MANY_UNKNOWN):
         _logger.warning("%s: of the pieces are unknown %s; see vocab.extend", options.model, some)
-
-
-def sample_rows(
-    preparation: Preparation,
-    texts: Sequence[PairText],
-    rows_of: RowsOf,
-    sentences: int,
-    languages: Sequence[str],
-) -> Iterator[tuple[str, SelectedRows]]:
-    """Draws rows with the seed from all rows to train on, about so many sentences on both sides.
-
-    Yields them with their pair; only pairs that have one of `languages`.
-
-    A sentence that occurs in several pairs may be drawn several times, as for the published
-    vocabularies, which were trained on the concatenation of all pair files.
-    """
-    pairs = [pair for pair in preparation.pairs if {*pair.split("-")} & {*languages}]
-    totals = {pair: sum(int(mask.sum()) for mask in rows_of(pair)) for pair in pairs}
-    for pair in totals:
-        drawn, start = draw_rows(preparation, totals, sentences, pair), 0
-        for text, mask in zip(texts, rows_of(pair), strict=True):
-            chosen = np.zeros_like(mask)
-            end = start + int(mask.sum())
-            chosen[mask], start = drawn[start:end], end
-            for chunk in text.chunks(pair):
-                if chosen[chunk.rows].any():
-                    yield pair, chunk.select(chosen)
-
-
-def draw_rows(
-    preparation: Preparation, totals: Mapping[str, int], sentences: int, pair: str
-) -> np.ndarray:
-    """Draws rows of a pair for about so many sentences of all pairs, with the seed; [rows] bool.
-
-    `totals` are the rows to train on by pair; a row has two sentences.
-    """
-    exponent = preparation.vocab.sampling_exponent
-    weights = {name: n**exponent for name, n in totals.items() if n}
-    rows = sentences / 2 / max(1, sum(weights.values()))
-    rng = np.random.default_rng([preparation.seed, preparation.pairs.index(pair)])
-    chosen = np.zeros(totals[pair], bool)
-    wanted = min(totals[pair], round(rows * weights.get(pair, 0)))
-    chosen[rng.choice(totals[pair], wanted, replace=False)] = True
-    return chosen
