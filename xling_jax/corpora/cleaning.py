@@ -53,9 +53,6 @@ class CleaningRules:
         alphabets: language -> its letters, in addition to or in place of the known alphabets.
         max_tokens_per_sentence: maximum vocabulary pieces of a side without special tokens; 0 for
             no limit.
-
-    Raises:
-        ValueError: if no pair can satisfy a rule.
     """
 
     max_words: int = 100

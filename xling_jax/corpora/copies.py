@@ -26,10 +26,6 @@ def local_name(name: str) -> str:
 
     The name is the URL of a file, a directory or files by a pattern, or a corpus `KIND:URL`. Of any
     other only `~/` is expanded.
-
-    Raises:
-        OptionError: if there is nothing at the URL, or its protocol is not supported.
-        OSError: if copying fails.
     """
     if urls.is_url(name):
         with wrong_use(errors=(ValueError, FileNotFoundError)):

@@ -23,13 +23,7 @@ Progress = Callable[..., Iterable]
 
 
 class Engine:
-    """Does the work in processes of this machine.
-
-    Args:
-        num_workers: number of processes.
-        progress: wraps an iterable to show its progress; as `files.progress.track`.
-        local: maps a path or pattern, which may be a URL, to one on this machine.
-    """
+    """Does the work in processes of this machine."""
 
     def __init__(self, num_workers: int, progress: Progress, local: Callable[[str], str]):
         self._num_workers, self._progress, self.place = num_workers, progress, local
@@ -53,12 +47,7 @@ class Engine:
         languages: Sequence[str],
         cleaner: ChunkCleaner,
     ) -> None:
-        """Makes the text stages of corpora.
-
-        Raises:
-            ValueError: if a corpus is broken, or nothing is left of it.
-            OSError: from reading or writing, with the path.
-        """
+        """Makes the text stages of corpora."""
         # All are opened first: a wrong header in the last should not come to light after hours.
         opened = [(reader.name, reader.rows(languages), stage) for reader, stage in corpora]
         for name, rows, stage in opened:
@@ -84,10 +73,6 @@ class Engine:
 
 class FileHashes:
     """SHA-256 of files, remembered in a JSON file by size and time of the last change.
-
-    Args:
-        path: of the JSON file.
-        engine: reads the files.
 
     Attributes:
         used: path -> hash, of the files asked for.

@@ -48,11 +48,7 @@ class HeldOutText:
 def find_held_out(
     preparation: Preparation, hash_file: Callable[[str], str], local: Callable[[str], str]
 ) -> list[HeldOutText]:
-    """Text that no training row may repeat; `hash_file` gives the fingerprint of a file.
-
-    Raises:
-        FileNotFoundError: if an option names what does not exist.
-    """
+    """Text that no training row may repeat; `hash_file` gives the fingerprint of a file."""
     found, codes = [], preparation.codes
     # Pictures and archives may lie beside the text of an evaluation.
     for name, paths, strict in (
@@ -112,11 +108,7 @@ def held_out_difference(
 
 
 def held_out_files(paths: Iterable[str], option: str = "data.exclude") -> list[str]:
-    """The files of an option, sorted: paths, globs, or directories with all files below them.
-
-    Raises:
-        FileNotFoundError: if one matches nothing: its text would silently not be held out.
-    """
+    """The files of an option, sorted: paths, globs, or directories with all files below them."""
     files: set[str] = set()
     for spec in paths:
         found = [
@@ -161,10 +153,6 @@ def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True
             text, also `id`, Indonesian.
         strict: raise for what cannot be read. Otherwise it is skipped: beside the text of an
             evaluation lie pictures and archives.
-
-    Raises:
-        ValueError: if a line is not UTF-8, or should be JSON and is not, or a TMX file is broken;
-            names the line.
     """
     file, not_text, found = str(file), _NOT_TEXT.difference(languages), set()
     kind = suffix_of(file)

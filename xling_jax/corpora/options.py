@@ -103,9 +103,6 @@ class Preparation:
         prompt: what goes before a text when it becomes tokens.
         teacher: whose vectors to compute for the rows, see `row_vectors`: `model`, `texts`,
             `width`, and `languages`, pair -> the sides; empty for none.
-
-    Raises:
-        ValueError: naming the key of the config, what was found, and the way out.
     """
 
     languages: Sequence[str]

@@ -95,9 +95,6 @@ class PairText:
         counts: pair -> reason (and "read", "kept", "invisible_characters") -> rows.
         held_out_by: pair -> fingerprint of a file -> rows that repeat one of its texts.
         num_rows: pair -> rows.
-
-    Raises:
-        ValueError: if the stage is not done, or its record is damaged.
     """
 
     def __init__(self, stage: Stage, where: str = ""):
@@ -172,10 +169,6 @@ def write_pair_text(
     """Writes the chunks of a corpus to an empty directory; returns the record of the stage.
 
     The `counter` has counted the rows once the chunks are used up.
-
-    Raises:
-        ValueError: if nothing is left, with the reasons and their counts.
-        OSError: naming a path, if writing fails.
     """
     members: dict[str, list[Sequence[int]]] = collections.defaultdict(list)
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
@@ -289,9 +282,6 @@ class RowCounter:
 
         Adds what the cleaner does not see: broken rows, and rows without one of the sides. "read"
         is the sum of "kept" and all reasons.
-
-        Raises:
-            ValueError: if nothing is left, with the reasons and their counts.
         """
         totals = {}
         for pair in sorted(counts):

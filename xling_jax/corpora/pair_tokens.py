@@ -68,10 +68,6 @@ class RowChoice:
 
     Held out are the pairs of texts with the smallest hashes, in all their copies: which they are
     does not depend on the order of rows and corpora, and little on what is added.
-
-    Args:
-        preparation: what to make and how.
-        texts: of the corpora to train on, in the order of the config.
     """
 
     def __init__(self, preparation: Preparation, texts: Sequence[PairText]):
@@ -226,11 +222,7 @@ class PairPlan:
                 yield Shard(directory, self.pair, next(number), corpus, tuple(group))
 
     def finish(self, shards: Iterable[Shard]) -> None:
-        """Sums the counts of the shards and gives the pair its name.
-
-        Raises:
-            ValueError: if nothing is left.
-        """
+        """Sums the counts of the shards and gives the pair its name."""
         counts = {}
         held = self.num_held(self.pair) if self.num_held else [0] * len(self.texts)
         for (name, text), mask, num_held in zip(self.texts.items(), self.rows(self.pair), held):
@@ -328,10 +320,6 @@ def write_pair_tokens(
     """Writes the shards of pairs, `DIR/a-b/00000` and so on, as far as they are missing.
 
     `write` calls a `ShardWriter` for each shard, and yields as often in the same order.
-
-    Raises:
-        OSError: naming a path, if writing fails.
-        ValueError: if nothing is left of a pair.
     """
     plans = [plan for plan in plans if not plan.summary()]
     shards = [list(plan.shards()) for plan in plans]

@@ -32,11 +32,7 @@ class Pairs(NamedTuple):
 
 
 def read_text(path: str) -> Iterator[Line]:
-    """The lines of a text file, or of `TABLE?columns=NAME` the cells of a column.
-
-    Raises:
-        ValueError, OSError: if the file cannot be read, or has no such column.
-    """
+    """The lines of a text file, or of `TABLE?columns=NAME` the cells of a column."""
     if path == "-" or not (split_options(path)[1] or suffix_of(path) in _TABLES):
         yield from itertools.chain.from_iterable(read_line_blocks(path))
         return
@@ -52,10 +48,6 @@ def read_pairs(spec: str, languages: Sequence[str] = ()) -> Pairs:
         spec: a corpus; or lines `source<TAB>target`, after a score or not, with a header of
             language codes or not, "-" for stdin.
         languages: of source and target, where a corpus has more.
-
-    Raises:
-        ValueError, OSError: if it is not clear which are the two sides, no row can be read, or a
-            file cannot.
     """
     is_lines = not names_kind(spec) and (suffix_of(spec) == "tsv" or suffix_of(spec) not in READERS)
     reader = open_corpus(f"tsv:{spec}" if is_lines else spec)

@@ -224,11 +224,7 @@ class _Run:
         return load_prepared(self._workdir)
 
     def check_kept(self) -> None:
-        """Refuses, before anything is written, to replace the data that checkpoints were made of.
-
-        Raises:
-            ValueError: if other data would be made.
-        """
+        """Refuses, before anything is written, to replace what checkpoints were made of."""
         manifest = read_json(self._data / "manifest.json") or {}
         if (before := recorded_options(manifest)) is None:
             return

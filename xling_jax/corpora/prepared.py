@@ -34,11 +34,7 @@ class PreparedData:
 def load_prepared(
     workdir: str | os.PathLike[str], preparation: Preparation | None = None
 ) -> PreparedData:
-    """Returns what `prepare` finished in a workdir.
-
-    Raises:
-        ValueError: if there is no finished data, or it was made with another `preparation`.
-    """
+    """Returns what `prepare` finished in a workdir."""
     directory = Path(workdir) / "data"
     manifest, counts = (read_json(directory / f"{n}.json") for n in ("manifest", "counts"))
     if manifest is None or counts is None:

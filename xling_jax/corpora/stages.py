@@ -90,15 +90,7 @@ def text_key(
     files: Sequence[tuple[str, str]],
     held_out: Iterable[HeldOutText],
 ) -> str:
-    """The key of the cleaned text of a corpus.
-
-    Args:
-        preparation: what to make and how.
-        spec: the corpus as the config names it.
-        reader: of the corpus.
-        files: name and hash of each file; none for a dataset, which its name defines.
-        held_out: what its rows may not repeat.
-    """
+    """The key of the cleaned text of a corpus."""
     rules = {"min_words": 1} | dataclasses.asdict(preparation.cleaning)
     # The text does not depend on these.
     del rules["max_tokens_per_sentence"], rules["drop_duplicates"]
@@ -147,13 +139,7 @@ def vocab_key(facts: Mapping[str, Any]) -> str:
 
 
 def pair_key(preparation: Preparation, text_keys: Sequence[str], vocab: str) -> str:
-    """The key of the tokens of a pair.
-
-    Args:
-        preparation: what to make and how.
-        text_keys: of the corpora that have the pair, in the order of the config.
-        vocab: fingerprint of the vocabulary.
-    """
+    """The key of the tokens of a pair."""
     return fingerprint(
         {
             "format": FORMAT_VERSION,

@@ -38,10 +38,6 @@ def prepared_vocab(workdir: str | os.PathLike[str], *, lowercase: bool, moses: b
     """Returns the vocabulary of a workdir.
 
     `lowercase` and `moses` are for a SentencePiece model; others record their own options.
-
-    Raises:
-        ValueError: if a file is missing or broken.
-        OSError: if one cannot be read.
     """
     directory = Path(workdir) / "vocab"
     if own := (read_json(directory / "vocab.json") or {}).get("preprocessing"):
@@ -50,12 +46,7 @@ def prepared_vocab(workdir: str | os.PathLike[str], *, lowercase: bool, moses: b
 
 
 def given_vocab(preparation: Preparation, local: Callable[[str], str]) -> Vocabulary | None:
-    """Reads the vocabulary that `vocab.model` names; None if it names none.
-
-    Raises:
-        ValueError: if it is broken, or does not have the layout's special tokens.
-        OSError: if a file cannot be read.
-    """
+    """Reads the vocabulary that `vocab.model` names; None if it names none."""
     options = preparation.vocab
     if not options.model:
         return None
@@ -86,10 +77,6 @@ def make_vocab(
     """Returns the finished vocabulary of a workdir, or makes it from the corpora of `text_keys`.
 
     `given` is from `given_vocab`; `sentences` gives those to train on, called only when needed.
-
-    Raises:
-        ValueError: as `train_vocab`.
-        OSError: naming a path, if writing fails.
     """
     options, facts = preparation.vocab, vocab_facts(preparation, text_keys, given)
     stage = Stage(workdir / "vocab", vocab_key(facts), "vocab.json", "stage")
@@ -139,12 +126,7 @@ def _train(preparation: Preparation, given: Vocabulary | None, sentences: Iterab
 
 
 def check_unknown(options: VocabOptions, pairs: Iterable[Mapping[str, Any]]) -> None:
-    """Raises ValueError if a given vocabulary knows too little of a language.
-
-    Args:
-        options: of the vocabulary.
-        pairs: the counts of each pair: `tokens` and `unknown`, by language.
-    """
+    """Raises ValueError if a given vocabulary knows too little of a language."""
     tokens: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     for pair in pairs:

@@ -62,13 +62,7 @@ _logger = logging.getLogger(__name__)
 
 
 class BeamEngine(Engine):
-    """Does the work on a runner of Beam.
-
-    Args:
-        runner: of Apache Beam.
-        workdir: a directory, the same for all workers, or a URL.
-        here: that directory, or one with a copy of the records at the URL.
-    """
+    """Does the work on a runner of Beam."""
 
     def __init__(self, runner: BeamRunner, workdir: str, here: Path):
         super().__init__(1, lambda items, *_, **__: items, everywhere)

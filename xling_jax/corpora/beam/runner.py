@@ -20,15 +20,10 @@ BROKEN, OTHER = ".input", ".other"
 
 @dataclasses.dataclass(frozen=True)
 class BeamRunner:
-    """A runner of Apache Beam.
+    """A runner of Apache Beam: `direct`, `dataflow`, `flink`, `spark`, another, or `module.Class`.
 
-    Args:
-        name: `direct`, `dataflow`, `flink`, `spark`, another of Beam's runners, or `module.Class`.
-        options: Beam's pipeline options, each `--name=value`.
-
-    Raises:
-        ImportError: without Apache Beam, or what it needs for this runner.
-        ValueError: if there is no such runner, or its options are wrong.
+    `options` are Beam's pipeline options, each `--name=value`. ImportError without Apache Beam, or
+    what it needs for this runner.
     """
 
     name: str
@@ -43,11 +38,7 @@ class BeamRunner:
         return self.name.lower().removesuffix("runner") == "direct"
 
     def run(self, add_steps: Callable[["beam.Pipeline"], None], errors: str) -> None:
-        """Runs a pipeline to its end; `errors` is where its steps keep theirs, see `keeping_error`.
-
-        Raises:
-            OSError: from reading or writing, or if the pipeline failed. Broken input is kept only.
-        """
+        """Runs a pipeline to its end; its steps keep `errors` there, see `keeping_error`."""
         urls.remove(errors)  # of an earlier run
         pipeline, result = self._make_pipeline(), None
         add_steps(pipeline)
@@ -67,11 +58,7 @@ class BeamRunner:
             raise self.failure(RuntimeError(f"it ended as {state}"))
 
     def failure(self, error: Exception) -> OSError:
-        """The exception to raise for an error of Beam, whose last line gives the reason.
-
-        Raises:
-            KeyboardInterrupt: if it was one; Beam makes an error of the step that it came in.
-        """
+        """The exception to raise for an error of Beam, whose last line gives the reason."""
         if "KeyboardInterrupt" in str(error):
             raise KeyboardInterrupt from error
         lines = str(error).strip().splitlines()

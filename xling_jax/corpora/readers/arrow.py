@@ -89,13 +89,7 @@ class HuggingFaceReader(TableReader):
 
 
 class ArrowTable(Table):
-    """Batches of columns; a field of a struct is a column `struct.field`.
-
-    Args:
-        name: for messages.
-        schema: of the batches.
-        batches: names of columns -> batches or tables with these, and perhaps others.
-    """
+    """Batches of columns; a field of a struct is a column `struct.field`."""
 
     def __init__(
         self,

@@ -73,9 +73,6 @@ class DelimitedTable(Table):
 
     Attributes:
         has_header: whether it has.
-
-    Raises:
-        ValueError: if the first line is blank or broken, or has another number of cells.
     """
 
     def __init__(

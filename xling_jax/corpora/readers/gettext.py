@@ -60,9 +60,6 @@ class GettextReader(Reader):
     `placeholder` (default X; empty drops
     placeholders) stands for what a program fills in, `source` (default en) is the language of the
     message ids.
-
-    Raises:
-        ValueError: for an unknown option.
     """
 
     defaults = {"placeholder": "X", "source": "en"}
@@ -78,11 +75,6 @@ class GettextReader(Reader):
 
         Rows are in the order of the catalog paths and of the entries in them; their line is that of
         the entry in a `.po`, or the number of the entry in a `.mo`.
-
-        Raises:
-            ValueError: for a broken catalog or archive, or if fewer than two of the languages are
-                found.
-            FileNotFoundError: if there is no such path, or no catalog in it.
         """
         return (row for _, row in self.messages(languages))
 

@@ -20,11 +20,7 @@ class JsonlReader(TableReader):
 
 
 class JsonlTable(Table):
-    """A file of objects; the fields of the first are the columns.
-
-    Raises:
-        ValueError: if the first line is not an object.
-    """
+    """A file of objects; the fields of the first are the columns."""
 
     def __init__(self, path: str):
         self.name = path

@@ -39,10 +39,6 @@ class MosesReader(Reader):
         """Reads the files in lockstep.
 
         Where a line of one language is broken the whole row is, and names that file.
-
-        Raises:
-            ValueError: at the end, if the numbers of lines differ or a file holds no text.
-            FileNotFoundError: if there are files for fewer than two of the languages.
         """
         return read_moses(self._find(languages))
 

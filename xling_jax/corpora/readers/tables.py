@@ -74,11 +74,7 @@ class TableReader(Reader):
     splits_by_file = True
 
     def open(self, path: str) -> Table:
-        """Opens a file, as far as the names of its columns.
-
-        Raises:
-            ValueError, OSError: if that is impossible.
-        """
+        """Opens a file, as far as the names of its columns."""
         raise NotImplementedError
 
     def tables(self) -> list[Table]:
@@ -105,10 +101,6 @@ class TableReader(Reader):
 
         All are opened before the first row is read. A row without text has no texts; one that is
         broken, or has too many or too few cells, has a problem.
-
-        Raises:
-            ValueError: if none has two of the languages, or one names a language twice; while
-                reading, if one holds no text.
         """
         usable = self._usable(languages)
         return (row for table, columns in usable for row in _read(table, columns))
@@ -127,11 +119,7 @@ class TableReader(Reader):
                 yield from (cell for cell in cells.values if isinstance(cell, str) and cell)
 
     def column(self, path: str) -> Iterator[Cells]:
-        """Reads a column of text: the one that `columns` names, or the only one.
-
-        Raises:
-            ValueError: if there is no such column, or there are several and none is named.
-        """
+        """Reads a column of text: the one that `columns` names, or the only one."""
         table = self.open(path)
         wanted = [*self.given_columns().values()] or list(table.columns)
         if len(wanted) != 1 or wanted[0] not in table.columns:
@@ -254,9 +242,6 @@ def read_strictly(table: Table, names: Sequence[str]) -> Iterator[tuple[int, lis
 
     Yields:
         Line, and the cells of these columns without surrounding white space.
-
-    Raises:
-        ValueError: if there is no such column, or a row is broken.
     """
     for name in names:
         if name not in table.columns:

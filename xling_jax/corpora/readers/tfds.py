@@ -36,9 +36,6 @@ class TfdsReader(Reader):
     The split is "train" by default, the directory that of TFDS (`TFDS_DATA_DIR`). An example may be
     `{language: text}` (`features.Translation`, or plain text features), the lists of
     `features.TranslationVariableLanguages`, or hold one of these as a feature.
-
-    Raises:
-        ValueError: if WHERE has another form.
     """
 
     defaults = {"data_dir": ""}
@@ -55,14 +52,7 @@ class TfdsReader(Reader):
         self._split, self._data_dir = match["split"] or "train", self.options["data_dir"] or None
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
-        """Reads a row from each example; prepares the dataset first if necessary.
-
-        Raises:
-            ValueError: if there is no such dataset or split, or no example has text in one of the
-                languages.
-            OSError: if the dataset cannot be prepared.
-            ImportError: without `tensorflow_datasets`.
-        """
+        """Reads a row from each example; prepares the dataset first if necessary."""
         return _read_rows(self._make_builder(), self._name, self._split, languages)
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:

@@ -53,10 +53,6 @@ class UnitReader(Reader):
         Units with bytes that are not of the encoding, with NUL bytes, or with a text of more than
         `MAX_LINE_BYTES` characters are rows with a problem. UTF-16 is recognized without a byte
         order mark.
-
-        Raises:
-            ValueError: if a file is not well-formed XML, declares entities, nests units or texts,
-                is of another format, or no unit of it has two of the languages.
         """
         return (row for path in self.files() for row in self._read_file(path, languages))
 
