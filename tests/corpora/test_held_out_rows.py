@@ -48,7 +48,7 @@ def test_pairs_for_validation_are_taken_out_with_all_their_copies(corpus, tmp_pa
             assert len(trained) == len({*lines}) - 20
             assert found.setdefault(pair, {*held}) == {*held}, "depends on the order of corpora"
         counts = made.counts["corpora"][corpus]["de-en"]
-        reasons = ("rows", "duplicate", "too_many_tokens", "validation")
+        reasons = ("rows", "duplicate", "no_tokens", "validation")
         assert counts["kept"] == sum(counts[reason] for reason in reasons)
         assert made.counts["validation"]["de-en"]["rows"] == 20
     again = prepare(workdir=tmp_path / "b", **settings(copy, corpus, validation_pairs=20))

@@ -74,7 +74,6 @@ def test_every_row_read_is_kept_or_counted_under_one_reason(tmp_path):
             pairs=("de-en",),
             exclude=[str(tmp_path / "dev.tsv")],
             vocab={"size": 40},
-            cleaning={"max_tokens_per_sentence": 16},
             max_broken_share=0.25,
         ),
     )
@@ -94,7 +93,7 @@ def test_every_row_read_is_kept_or_counted_under_one_reason(tmp_path):
         "duplicate": 1,
     }
     assert {name: count[name] for name in expected} == expected
-    assert count["kept"] == count["rows"] + count["duplicate"] + count["too_many_tokens"]
+    assert count["kept"] == count["rows"] + count["duplicate"] + count["no_tokens"]
     assert count["read"] == count["kept"] + sum(count[reason] for reason in REASONS)
     assert json.loads((tmp_path / "w/data/counts.json").read_text("utf-8")) == prepared.counts
 
@@ -125,7 +124,7 @@ def test_a_row_with_a_side_without_pieces_is_left_out():
             ids = [7 + "ab".index(c) for c in "".join(texts).replace(".", "")]
             return np.array(ids), np.array([len(text.replace(".", "")) for text in texts])
 
-    rows, (first, second), lengths = pair_tokens.ShardWriter(Letters(), 0).tokenize(Letters())
+    rows, (first, second), lengths = pair_tokens.ShardWriter(Letters()).tokenize(Letters())
     assert rows == [("a", "ba")] and lengths.tolist() == [[1], [2]]
     assert (first.tolist(), second.tolist()) == ([7], [8, 7])
 
@@ -185,20 +184,6 @@ def test_broken_rows_are_logged_with_file_and_line_and_only_a_few(tmp_path, capl
     assert [w.split("corpus.tsv")[1] for w in warnings] == [
         f":{line}: broken utf8, row dropped" for line in (3, 5, 7)
     ]
-
-
-def test_token_limit_drops_and_counts(corpus, tmp_path):
-    unlimited = prepare(workdir=tmp_path / "a", **settings(corpus))
-    limited = prepare(
-        workdir=tmp_path / "b", **settings(corpus, cleaning={"max_tokens_per_sentence": 20})
-    )
-    lengths = PairTokens(unlimited.directory / "de-en").lengths
-    fits = (lengths["de"] <= 20) & (lengths["en"] <= 20)
-    assert 0 < fits.sum() < len(fits)
-    count = limited.counts["corpora"][corpus]["de-en"]
-    assert (count["rows"], count["too_many_tokens"]) == (fits.sum(), len(fits) - fits.sum())
-    kept = PairTokens(limited.directory / "de-en").lengths
-    np.testing.assert_array_equal(kept["en"], lengths["en"][fits])
 
 
 def test_duplicates_are_dropped_over_all_corpora_and_the_first_stays(corpus, tmp_path):

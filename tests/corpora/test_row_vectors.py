@@ -73,10 +73,10 @@ def corpus(tmp_path_factory):
 
 
 def test_vectors_belong_to_the_rows_whatever_is_dropped_and_held_out(corpus, tmp_path):
-    changes = {"validation_pairs": 11, "cleaning": {"max_tokens_per_sentence": 40}}
+    changes = {"validation_pairs": 11, "cleaning": {"max_words": 9}}
     prepared = run(tmp_path, corpus, WordCounts(), **changes)
     dropped = prepared.counts["corpora"][corpus]["de-en"]
-    assert dropped["too_many_tokens"] and dropped["validation"] == 11
+    assert dropped["too_long"] and dropped["validation"] == 11
     vocab = Vocab(prepared.vocab_path)
     check_rows(prepared.directory, vocab)
     check_rows(prepared.directory / "validation", vocab)

@@ -48,7 +48,7 @@ def test_corpus_files_are_those_that_are_read(tmp_path):
         ("data/corpus.tsv", "/here/data/corpus.tsv"),
         ("moses:x/europarl@de-en", "moses:/here/x/europarl@de-en"),
         ("tmx:there/*.tmx", "tmx:/here/there/*.tmx"),
-        ("gettext:~/locale?source=de", "gettext:/here//home/locale?source=de"),
+        ("gettext:~/locale", "gettext:/here//home/locale"),
         ("tfds:europarl_v7/de-en?data_dir=x", "tfds:europarl_v7/de-en?data_dir=x"),
     ],
 )

@@ -106,7 +106,7 @@ def test_prompts_width_and_origin_of_the_model_that_a_run_began_with(tmp_path, m
     assert origin.items() <= saved["training"].items() and "a" not in saved["training"]
     # The default prompt goes before what is trained and measured.
     texts = SimpleNamespace(read=lambda: [("ein Hund", "a dog")])
-    _, flat, _ = ShardWriter(vocab, 0, experiment.preparation.prompt).tokenize(texts)
+    _, flat, _ = ShardWriter(vocab, experiment.preparation.prompt).tokenize(texts)
     expected = vocab.encode(["q: ein Hund", "q: a dog"])
     assert [list(ids) for ids in flat] == [list(ids) for ids in expected]
     assert make_encoder(experiment, vocab)._prompt == "q: "

@@ -103,7 +103,7 @@ def format_counts(counts: Mapping[str, Any]) -> str:
     lines = [f"{'pair':<8}{'read':>12}{'used':>12}  corpus, rows dropped"]
     for corpus, pairs in counts["corpora"].items():
         for pair, count in pairs.items():
-            reasons = (*REASONS, "duplicate", "validation", "too_many_tokens")
+            reasons = (*REASONS, "duplicate", "validation", "no_tokens")
             dropped = ", ".join(f"{count[r]:,} {r}" for r in reasons if count.get(r))
             label = corpus if not dropped else f"{corpus}: {dropped}"
             lines.append(f"{pair:<8}{count['read']:>12,}{count['rows']:>12,}  {label}")

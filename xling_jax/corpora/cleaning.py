@@ -51,8 +51,6 @@ class CleaningRules:
             the data of the lightweight dual encoder. Choice: digits and punctuation are not
             checked, since the paper does not list its characters.
         alphabets: language -> its letters, in addition to or in place of the known alphabets.
-        max_tokens_per_sentence: maximum vocabulary pieces of a side without special tokens; 0 for
-            no limit.
     """
 
     max_words: int = 100
@@ -65,14 +63,12 @@ class CleaningRules:
     min_script_share: float = 0.5
     alphabet_only: bool = False
     alphabets: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    max_tokens_per_sentence: int = 0
 
     def __post_init__(self):
-        if self.max_words < 1 or self.max_chars < 1 or self.max_tokens_per_sentence < 0:
+        if self.max_words < 1 or self.max_chars < 1:
             raise ValueError(
                 f"cleaning.max_words={self.max_words} and cleaning.max_chars={self.max_chars} must "
-                "be at least 1 and "
-                f"cleaning.max_tokens_per_sentence={self.max_tokens_per_sentence} at least 0"
+                "be at least 1"
             )
         if not (1 <= self.max_length_ratio < math.inf and self.length_ratio_slack >= 0):
             raise ValueError(

@@ -228,7 +228,7 @@ class PairPlan:
         for (name, text), mask, num_held in zip(self.texts.items(), self.rows(self.pair), held):
             if num_rows := text.num_rows.get(self.pair):
                 left_out = num_rows - int(mask.sum()) - num_held
-                counts[name] = {"duplicate": left_out, "too_many_tokens": 0, "rows": 0}
+                counts[name] = {"duplicate": left_out, "no_tokens": 0, "rows": 0}
                 counts[name] |= {"validation": num_held} if self.num_held else {}
         sums = {name: dict.fromkeys(self.pair.split("-"), 0) for name in ("tokens", "unknown")}
         for shard in shards:
@@ -236,7 +236,7 @@ class PairPlan:
             for name, by_language in sums.items():
                 for language, number in found.get(name, {}).items():
                     by_language[language] += number
-            for key in ("too_many_tokens", "rows"):
+            for key in ("no_tokens", "rows"):
                 counts[shard.corpus][key] += found[key]
         num_rows = sum(found["rows"] for found in counts.values())
         if not num_rows:
@@ -261,16 +261,10 @@ def _grouped(chunks: Iterable[SelectedRows]) -> Iterator[list[SelectedRows]]:
 
 
 class ShardWriter:
-    """Tokenizes and writes a shard; runs in a worker process.
+    """Tokenizes and writes a shard, `prompt` before every text; runs in a worker process."""
 
-    Args:
-        vocab: the vocabulary.
-        max_tokens: maximum pieces of a side; 0 for no limit.
-        prompt: before every text.
-    """
-
-    def __init__(self, vocab: Vocabulary, max_tokens: int, prompt: str = ""):
-        self._vocab, self._max_tokens, self._prompt = vocab, max_tokens, prompt
+    def __init__(self, vocab: Vocabulary, prompt: str = ""):
+        self._vocab, self._prompt = vocab, prompt
 
     def __call__(self, shard: Shard) -> dict[str, Any]:
         """Writes a shard, then its counts, whose presence says that it is whole; returns these."""
@@ -287,7 +281,7 @@ class ShardWriter:
         if lengths.shape[1]:
             write_shard(shard.path, columns)
         num_read = sum(chunk.num_rows for chunk in shard.rows)
-        counts |= {"rows": lengths.shape[1], "too_many_tokens": num_read - lengths.shape[1]}
+        counts |= {"rows": lengths.shape[1], "no_tokens": num_read - lengths.shape[1]}
         counts["hashes"] = file_hashes(shard.path)
         write_json(shard.path.with_suffix(".json"), counts)
         return counts
@@ -306,12 +300,10 @@ class ShardWriter:
         )
         lengths = np.stack(lengths)
         # A text of characters that SentencePiece's own normalization removes has no pieces.
-        fits = (lengths > 0).all(axis=0)
-        if self._max_tokens:
-            fits &= (lengths <= self._max_tokens).all(axis=0)
+        has_pieces = (lengths > 0).all(axis=0)
         dtype = token_dtype(self._vocab.size)
-        ids = [ids[np.repeat(fits, count)].astype(dtype) for ids, count in zip(flat, lengths)]
-        return list(itertools.compress(rows, fits)), ids, lengths[:, fits]
+        ids = [ids[np.repeat(has_pieces, count)].astype(dtype) for ids, count in zip(flat, lengths)]
+        return list(itertools.compress(rows, has_pieces)), ids, lengths[:, has_pieces]
 
 
 def write_pair_tokens(

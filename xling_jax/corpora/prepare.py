@@ -11,7 +11,7 @@
     DIR/data/manifest.json          fingerprints of inputs and stages, options, versions
 
 In `counts.json`, for each corpus and pair, `read` is `kept` plus the reasons of `cleaning.REASONS`,
-and `kept` is `rows` (what can be trained on) plus `duplicate` plus `too_many_tokens`, plus
+and `kept` is `rows` (what can be trained on) plus `duplicate` plus `no_tokens`, plus
 `validation` if rows are taken out for the validation loss; `invisible_characters` counts kept rows
 that lost some. `held_out` has the rows by the file that they repeat a text of, and by pair.
 
@@ -198,8 +198,7 @@ class _Run:
             plans = self._plan(self._data, texts, vocab, rows.training)
             alone = RowChoice(preparation, list(validation.values())).distinct
             held = self._plan(self._data / VALIDATION, validation, vocab, alone)
-        limit = preparation.cleaning.max_tokens_per_sentence
-        writer = ShardWriter(vocab, limit, preparation.prompt)
+        writer = ShardWriter(vocab, preparation.prompt)
         write_pair_tokens([*plans, *held], functools.partial(engine.write_shards, writer))
         if options.model:
             check_unknown(options, [plan.summary() for plan in plans])
@@ -345,7 +344,7 @@ class _Run:
         sizes = lambda group: {
             plan.pair: {name: plan.summary()[name] for name in ("rows", "tokens")} for plan in group
         }
-        none = {"duplicate": 0, "too_many_tokens": 0, "rows": 0}
+        none = {"duplicate": 0, "no_tokens": 0, "rows": 0}
         corpora = {
             spec: {
                 pair: {**cleaned, **summaries[pair]["corpora"].get(spec, none)}

@@ -61,7 +61,7 @@ _PRODUCT_NAME = re.compile(r"gramps|oscar|plone|pretix|wagtail|django|zope", re.
 _NOT_CONTENT = re.compile(r"[\W_]+")
 _SKIN_TONE = re.compile("[\U0001f3fb-\U0001f3ff]")
 _DOWNLOADING = re.compile(r"(?:Downloading|Using cached) (\S+ \([\d.]+ [kMG]?B\))")
-_REQUIREMENT = re.compile(r"[\w.-]+==\S+\s+--hash=sha256:([0-9a-f]{64})\s*$")
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,40 +92,19 @@ class FetchError(ValueError):
 def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
     """Downloads the wheels of a requirements file that are not in `directory` yet.
 
-    Lines of the file are `NAME==VERSION --hash=sha256:HEX`, comments or blank.
-
-    Returns:
-        Paths of all wheels of the file, sorted; `directory` then holds no others.
+    Lines of the file are `NAME==VERSION --hash=sha256:HEX`. Returns the paths of all its wheels,
+    sorted; `directory` then holds no others. `FetchError` if pip cannot fetch a wheel.
     """
-    pins = _read_pins(Path(requirements))
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    present = _wheels_by_hash(directory)
-    if pins - present.keys():
+    pins = {*_HASH.findall(Path(requirements).read_text(encoding="utf-8"))}
+    present = lambda: {hash_file(wheel): str(wheel) for wheel in directory.glob("*.whl")}
+    if not pins or pins - present().keys():
         _pip_download(Path(requirements), directory)
-        present = _wheels_by_hash(directory)
-    others = sorted(path for sha256, path in present.items() if sha256 not in pins)
+    others = sorted(path for sha256, path in present().items() if sha256 not in pins)
     if others:  # two versions of a package would be joined, and held-out text would change
         raise ValueError(f"{others[0]}: not in {requirements}; remove it and run again")
-    return sorted(present.values())
-
-
-def _read_pins(requirements: Path) -> set[str]:
-    """The hashes of a requirements file."""
-    pins = set()
-    for number, line in enumerate(iterate_lines(requirements), start=1):
-        if line.strip() and not line.startswith("#"):
-            if not (found := _REQUIREMENT.match(line)):
-                raise ValueError(
-                    f"{requirements}:{number}: a line must be NAME==VERSION --hash=sha256:HEX; "
-                    f"found {line!r:.80}"
-                )
-            pins.add(found[1])
-    return pins
-
-
-def _wheels_by_hash(directory: Path) -> dict[str, str]:
-    return {hash_file(wheel): str(wheel) for wheel in sorted(directory.glob("*.whl"))}
+    return sorted(present().values())
 
 
 def _pip_download(requirements: Path, directory: Path) -> None:
@@ -281,9 +260,9 @@ def _classification(
             "are all wheels there?"
         )
 
-    def in_turns(rows: dict[str, list], start: int, stop: int) -> list:
-        return [(product, rows[product][i]) for i in range(start, stop) for product in PRODUCTS]
-
+    in_turns = lambda rows, start, stop: [
+        (product, rows[product][i]) for i in range(start, stop) for product in PRODUCTS
+    ]
     return {
         "train": in_turns(train, 0, NUM_TRAIN_PER_PRODUCT),
         "dev": in_turns(held_out, NUM_TEST_PER_PRODUCT, num_held_out),

@@ -92,8 +92,7 @@ def text_key(
 ) -> str:
     """The key of the cleaned text of a corpus."""
     rules = {"min_words": 1} | dataclasses.asdict(preparation.cleaning)
-    # The text does not depend on these.
-    del rules["max_tokens_per_sentence"], rules["drop_duplicates"]
+    del rules["drop_duplicates"]  # the text does not depend on it
     # Files of `data.exclude` count as often as they are named, others once and if not among them.
     held_out = list(held_out)
     excluded = [text.key for text in held_out if text.excluded]
@@ -145,7 +144,7 @@ def pair_key(preparation: Preparation, text_keys: Sequence[str], vocab: str) -> 
             "format": FORMAT_VERSION,
             "text": list(text_keys),
             "vocab": vocab,
-            "max_tokens": preparation.cleaning.max_tokens_per_sentence,
+            "max_tokens": 0,  # a limit of 0.3
             **({"prompt": preparation.prompt} if preparation.prompt else {}),
             **_which_rows(preparation),
         }

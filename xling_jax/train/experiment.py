@@ -69,7 +69,7 @@ ASSUMED_EPOCH = Epoch(steps=10_000.0, examples=1_000_000)
 # Options of earlier versions, by section, with the value that a run must have to continue; None
 # is any value.
 _REMOVED: dict[str, dict[str, Any]] = {
-    "cleaning": {"min_words": 1},
+    "cleaning": {"min_words": 1, "max_tokens_per_sentence": 0},
     "encoder": {"lstm_implementation": None},
     "data": {
         "hard_negatives": 0.0,

@@ -81,7 +81,7 @@ def test_bytes_are_those_of_one_machine(corpora, tmp_path, options):
     """Also where the runner does each piece of work three times."""
     rules = {
         "exclude": [str(tmp_path / "dev.txt")],
-        "cleaning": {"max_tokens_per_sentence": 30},
+        "cleaning": {"max_words": 9},
         "seed": 3,
     }
     local = prepare(workdir=tmp_path / "local", **settings(*corpora, **rules))

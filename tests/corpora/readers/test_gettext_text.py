@@ -29,12 +29,6 @@ def test_placeholders_become_one_word_and_percentages_stay(message, sentence):
     assert clean(message) == sentence
 
 
-def test_placeholder_word_can_be_chosen_or_dropped():
-    texts = {"en": "Delete %s now"}
-    assert clean_message(texts, placeholder="it")["en"] == "Delete it now"
-    assert clean_message(texts, placeholder="")["en"] == "Delete now"
-
-
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [

@@ -34,6 +34,8 @@ _FALSE_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _BROKEN_BYTE = re.compile("[\udc80-\udcff]")
 # The number to ask a plural rule for "many": in Slavic languages 2 to 4 have a separate form.
 _MANY = 5
+# The language of message ids.
+_SOURCE = "en"
 
 
 class _Catalog(NamedTuple):
@@ -54,15 +56,11 @@ class _Entry(NamedTuple):
 
 
 class GettextReader(Reader):
-    """`gettext:PATH[?placeholder=WORD&source=CODE]`, catalogs of software messages.
+    """`gettext:PATH`, catalogs of software messages, whose ids are in English.
 
     PATH is a directory (of catalog trees or wheels), a wheel or zip, or a `.po` or `.mo` file.
-    `placeholder` (default X; empty drops
-    placeholders) stands for what a program fills in, `source` (default en) is the language of the
-    message ids.
     """
 
-    defaults = {"placeholder": "X", "source": "en"}
     finds_by_name = False  # archives are opened
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
@@ -81,22 +79,14 @@ class GettextReader(Reader):
     def messages(self, languages: Sequence[str]) -> Iterator[tuple[str, Row]]:
         """As `read`, each row with the path of its catalogs, `*` standing for the language."""
         groups = _group(self._find(), languages)
-        found = {language for group in groups.values() for language in group} | {
-            self.options["source"]
-        }
-        found &= set(languages)
+        found = {_SOURCE}.union(*groups.values()) & {*languages}
         if len(found) < 2:
             raise ValueError(
                 f"{self.spec}: needs catalogs for at least two of {', '.join(languages)}; found "
-                f"{', '.join(sorted(found)) or 'none'}; check the codes, or set ?source=CODE if "
-                f"message ids are not {self.options['source']}"
+                f"{', '.join(sorted(found)) or 'none'}; check the codes"
             )
         return (
-            (name, row)
-            for name in sorted(groups)
-            for row in _join(
-                name, groups[name], languages, self.options["source"], self.options["placeholder"]
-            )
+            (name, row) for name in sorted(groups) for row in _join(name, groups[name], languages)
         )
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
@@ -197,23 +187,21 @@ def _star(path: PurePosixPath, tag: str) -> str:
     return "/".join(ending.sub(r"\1*", part) for part in path.with_suffix("").parts)
 
 
-def _join(
-    name: str, group: dict[str, _Catalog], languages: Sequence[str], source: str, placeholder: str
-) -> Iterator[Row]:
+def _join(name: str, group: dict[str, _Catalog], languages: Sequence[str]) -> Iterator[Row]:
     """Yields the messages of one program's catalogs, by (context, id, plural or not)."""
     entries = {language: _entries(catalog) for language, catalog in group.items()}
-    # The source catalog last: it often holds ids that nobody has translated yet.
-    order = sorted(group, key=lambda language: language == source)
+    # The English catalog last: it often holds ids that nobody has translated yet.
+    order = sorted(group, key=lambda language: language == _SOURCE)
     keys = dict.fromkeys(key for language in order for key in entries[language])
     dropped = 0
     for key in keys:
         versions = {code: entries[code][key] for code in order if key in entries[code]}
         texts = {language: entry.text for language, entry in versions.items()}
-        if source in languages and source not in texts:
+        if _SOURCE in languages and _SOURCE not in texts:
             first = next(iter(versions.values()))
             default = next((e.default for e in versions.values() if e.default), None)
             if default or not is_symbolic(first.source):
-                texts[source] = default or first.source
+                texts[_SOURCE] = default or first.source
         origin = next(iter(versions))
         file, line = group[origin].name, versions[origin].line
         joined = "".join(texts.values())
@@ -221,7 +209,7 @@ def _join(
             problem = BROKEN_UTF8 if _BROKEN_BYTE.search(joined) else NUL_BYTE
             yield Row({}, file, line, problem)
             continue
-        texts = clean_message(texts, placeholder=placeholder)
+        texts = clean_message(texts)
         if len(texts) >= 2:
             yield Row({lang: texts[lang] for lang in languages if lang in texts}, file, line)
         else:

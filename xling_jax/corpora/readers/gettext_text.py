@@ -40,24 +40,17 @@ _PLACEHOLDER = re.compile(
 _SPACE = re.compile(r"\s+")
 
 
-def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str, str]:
-    """Returns the versions of one message as plain sentences.
+def clean_message(texts: dict[str, str]) -> dict[str, str]:
+    """Returns the versions of one message, language -> text, as plain sentences.
 
     In this order: HTML and Pango tags are removed (a block tag or `<br>` leaves a space), entities
     become characters, placeholders of printf, Python, JavaScript, Qt, Zope and Django templates
-    become `placeholder`, accelerator marks are removed, runs of white space become one space.
+    become X, accelerator marks are removed, runs of white space become one space. A language is
+    left out if no letter remains beside placeholders, or for an ICU plural or select form.
 
     Choice: one placeholder word for all rather than none: the sentence stays whole ("Delete X?"),
     and the names and types of arguments, which are the same in every language, do not give the
     translation away.
-
-    Args:
-        texts: language -> the message in it, as in the catalog.
-        placeholder: the word that stands for an argument; empty to drop arguments.
-
-    Returns:
-        Language -> sentence. A language is left out if no letter remains beside placeholders, or if
-        the text is an ICU plural or select form.
     """
     plain = {}
     has_words = set()
@@ -69,7 +62,7 @@ def clean_message(texts: dict[str, str], *, placeholder: str = "X") -> dict[str,
             has_words.add(language)
         # Neighbors such as "{day}{month}" become one word; a catalog cannot hold NUL.
         text = _PLACEHOLDER.sub(lambda m: "%" if m["percent"] else "\0", text)
-        plain[language] = re.sub("\0+", lambda _: placeholder, text)
+        plain[language] = re.sub("\0+", "X", text)
     for mark in "_&":
         plain = _drop_accelerators(plain, mark)
     plain = {language: _SPACE.sub(" ", text).strip() for language, text in plain.items()}
