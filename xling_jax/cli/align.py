@@ -196,11 +196,7 @@ def _readable_twice(path: str, directory: Path) -> Iterator[str]:
 
 
 def _again(documents: Iterable[Document], side: Documents) -> Iterator[Sequence[str]]:
-    """Yields the sentences of each document of a side, which are not kept in memory.
-
-    Raises:
-        ValueError: if they are not the documents that were read before.
-    """
+    """Yields the sentences of each document of a side, which are not kept in memory."""
     again = (document for document in documents if document.language == side.language)
     # Lengths may change once all documents are read.
     for document, *known in itertools.zip_longest(again, side.ids, [*side.lengths]):

@@ -98,9 +98,6 @@ def check_sides(
     """Checks the arguments of `add_sides`, and those called `inputs` and `outputs` besides.
 
     `files` are those that an output consists of.
-
-    Raises:
-        OptionError: naming the argument.
     """
     vectors = [f"{side}_embeddings" for side in SIDES]
     for side in SIDES:
@@ -180,11 +177,7 @@ def check_output(
     *,
     files: Callable[[str], Sequence[str]] | None = None,
 ) -> None:
-    """Checks the files of an argument that are written; - is stdout, None none.
-
-    Raises:
-        OptionError: if one cannot be written, or is a file of the arguments called `others`.
-    """
+    """Refuses an output that cannot be written, or is a file of the arguments called `others`."""
     path = getattr(args, name)
     if path in (None, "-"):
         return
@@ -214,11 +207,7 @@ def refuse_existing(path: str | os.PathLike, overwrite: bool, argument: str = "-
 
 
 def choose_checkpoints(workdir: str, chosen: str) -> list[int]:
-    """The steps of `--checkpoint STEP,STEP` or `all`, ascending.
-
-    Raises:
-        OptionError: if a run has no such checkpoint.
-    """
+    """The steps of `--checkpoint STEP,STEP` or `all`, ascending."""
     from xling_jax.train.checkpoint import kept_steps
 
     directory = Path(workdir) / "checkpoints"
@@ -254,13 +243,7 @@ def check_vector_options(args: argparse.Namespace) -> None:
 
 
 def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None) -> "Encoder":
-    """Loads the encoder of a command with the arguments of `add_vector_options`.
-
-    Raises:
-        OptionError: if there is no such model, it cannot compute in `--dtype`, or its vectors have
-            fewer dimensions than `--truncate-dim`.
-        ValueError: if the model is broken.
-    """
+    """Loads the encoder of a command with the arguments of `add_vector_options`."""
     import xling_jax
 
     try:

@@ -52,12 +52,6 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
 
     All leave the block together, except after an error: the others wait for this process somewhere
     inside, and waiting for them would never end.
-
-    The arguments are those of `add_arguments`.
-
-    Raises:
-        OptionError: if the arguments contradict each other, or there is no cluster.
-        OSError: if the other processes do not join in time.
     """
     arguments = _initialize_arguments(args)
     if arguments is None:
@@ -125,9 +119,6 @@ def meet(name: str) -> None:
 
     It is not a collective of the devices, which times out if one process has much more to do. A
     name is used once in a command.
-
-    Raises:
-        OSError: if another process ended.
     """
     import jax
     import orbax.checkpoint as ocp

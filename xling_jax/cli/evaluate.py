@@ -137,22 +137,22 @@ def run(args: argparse.Namespace) -> None:
     names = [one.name for one in data]
     if len(set(names)) < len(names):
         raise OptionError(f"--data: results need different names; {args.data} give {names}")
-    if not steps:
-        encoder = _load_encoder(args, task, data)
-        data = _in_known_languages(args, task, data, encoder)
-        path = str(getattr(args, "embeddings", None) or args.model)
-        _measure(args, task, data, encoder, path, output)
-        return
     scores = {}
-    for step in steps:
-        place = output / str(step) if compares else output
-        path = str(Path(args.model, "checkpoints", f"{step:08d}"))
-        encoder = _load_checkpoint(args, step)
+    for step in steps or [None]:
+        encoder = _load_encoder(args, task, data, step)
         data = _in_known_languages(args, task, data, encoder)
-        scores[step] = _measure(args, task, data, encoder, path, place)
+        place = output / str(step) if compares else output
+        scores[step] = _measure(args, task, data, encoder, _measured_path(args, step), place)
         metric = _metric(args, task, scores[step]) if compares else ""
     if compares:
         print(printable(_compare(args, task, scores, metric, output)))
+
+
+def _measured_path(args: argparse.Namespace, step: int | None) -> str:
+    """What results say was measured."""
+    if step is not None:
+        return str(Path(args.model, "checkpoints", f"{step:08d}"))
+    return str(getattr(args, "embeddings", None) or args.model)
 
 
 def _checkpoints(args: argparse.Namespace) -> list[int]:
@@ -164,15 +164,6 @@ def _checkpoints(args: argparse.Namespace) -> list[int]:
     if not args.model:
         raise OptionError("--checkpoint needs --model WORKDIR")
     return choose_checkpoints(args.model, args.checkpoint)
-
-
-def _load_checkpoint(args: argparse.Namespace, step: int) -> Encoder:
-    from xling_jax.runs.export import export_checkpoint
-
-    with scratch_directory("xling-evaluate") as scratch:
-        directory = scratch / "encoder"
-        export_checkpoint(args.model, step, directory)
-        return load_encoder(directory, args)
 
 
 def _metric(args: argparse.Namespace, task: Task, known: Mapping[str, float]) -> str:
@@ -295,12 +286,18 @@ def _remove_earlier(output: Path, *names: str) -> None:
 
 
 def _load_encoder(
-    args: argparse.Namespace, task: Task, data: list[Any]
+    args: argparse.Namespace, task: Task, data: list[Any], step: int | None
 ) -> Encoder | StoredEmbeddings:
-    """The encoder of `--model`, or the vectors of `--embeddings`; both have `encode`."""
+    """The encoder of `--model`, of one of its checkpoints, or the vectors of `--embeddings`."""
     embeddings, dim = getattr(args, "embeddings", None), getattr(args, "dim", None)
     if dim is not None and (embeddings is None or dim < 1):
         raise OptionError(f"--dim {dim}: must be positive, and requires --embeddings")
+    if step is not None:
+        from xling_jax.runs.export import export_checkpoint
+
+        with scratch_directory("xling-evaluate") as scratch:
+            export_checkpoint(args.model, step, scratch / "encoder")
+            return load_encoder(scratch / "encoder", args)
     if embeddings is None:
         return load_encoder(args.model, args)
     check_vector_options(args)

@@ -99,13 +99,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def export_to(args: argparse.Namespace) -> None:
-    """Writes the encoder of `--model` in the format of `--to`.
-
-    Raises:
-        OptionError: if there is no such model.
-        ImportError: for a missing package.
-        ValueError: if the model is damaged, or the format cannot hold it.
-    """
+    """Writes the encoder of `--model` in the format of `--to`."""
     from xling_jax.encode.model_directory import find_model_directory
 
     options = {"quantize": args.quantize} if args.quantize else {}
@@ -124,12 +118,7 @@ def _fact(value: Any) -> str:
 
 
 def export_static(args: argparse.Namespace) -> None:
-    """Writes the static encoder of `--model` in fewer dimensions or bits.
-
-    Raises:
-        OptionError: if it is of another family, or cannot be stored in that way.
-        ValueError: if the model is damaged.
-    """
+    """Writes the static encoder of `--model` in fewer dimensions or bits."""
     from xling_jax.encode.model_directory import find_model_directory, load_model, save_model
 
     spec = load_model(find_model_directory(args.model))

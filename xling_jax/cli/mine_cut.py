@@ -81,11 +81,7 @@ class Cut:
     def calibration(
         self, encoder: Encoder | None, args: argparse.Namespace, margin: str, k: int, retrieval: str
     ) -> Calibration | None:
-        """What the scores mean, as probabilities; None if that is unknown.
-
-        Raises:
-            OptionError: if it is needed and unknown.
-        """
+        """What the scores mean, as probabilities; None if that is unknown and not needed."""
         calibration = encoder.calibration if encoder else None
         if calibration and retrieval == "max":
             try:

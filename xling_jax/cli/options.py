@@ -8,12 +8,12 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from xling_jax.files.untrusted import printable
-from xling_jax.options import OptionError, check_values, require_file
+from xling_jax.options import check_values, require_file
 from xling_jax.registry import Registry, did_you_mean
 
 
@@ -31,7 +31,8 @@ def add_options(parser: argparse.ArgumentParser, target: type) -> None:
         elif kind is Path:
             argument |= {"metavar": "FILE"} | ({"nargs": "+", "action": "extend"} if many else {})
         else:
-            argument["type"] = functools.partial(_read, field, kind, many)
+            read = field.metadata["argument"].get("type", kind)
+            argument["type"] = functools.partial(_read, read, many)
             if field.metadata["choices"] and not many:
                 argument["choices"] = field.metadata["choices"]
         parser.add_argument(flag(field.name), **argument)
@@ -43,18 +44,13 @@ def options_from(
     """Builds a dataclass from the arguments of a parser that `add_options` has filled.
 
     Where the command line gives no value, that of `config` counts; other keys are left alone there.
-
-    Raises:
-        OptionError: if a value is out of range or a file does not exist.
+    Raises `OptionError` if a value is out of range or a file does not exist.
     """
     values = {}
     for field, kind, many in _options(target):
         value = getattr(args, field.name, None)
         if value is None and (value := (config or {}).get(field.name)) is not None:
-            try:
-                value = _read(field, kind, many, _as_text(value))
-            except argparse.ArgumentTypeError as error:
-                raise OptionError(f"{flag(field.name)} in --config: {error}") from error
+            value = tuple(value) if many and not isinstance(value, str) else value
         if value is not None and kind is Path:
             paths = [require_file(path, flag(field.name)) for path in (value if many else [value])]
             value = tuple(paths) if many else paths[0]
@@ -161,23 +157,13 @@ def _help(field: dataclasses.Field) -> str:
     text, default = field.metadata["help"].replace("%", "%%"), field.default
     if default is None or default is False or default in ("", ()):
         return text
-    return f"{text} (default: {'yes' if default is True else _as_text(default)})"
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    return f"{text} (default: {'yes' if default is True else default})"
 
 
-def _as_text(value: Any) -> str:
-    listed = isinstance(value, Sequence) and not isinstance(value, str)
-    return ",".join(map(str, value)) if listed else str(value)
-
-
-def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
-    """The value of an option from its text.
-
-    Raises:
-        ArgumentTypeError: if it is of another type; the message does not name the option.
-    """
-    if kind is Path:
-        return text
-    read = field.metadata["argument"].get("type") or {bool: _read_bool}.get(kind, kind)
+def _read(read: Callable[[str], Any], many: bool, text: str) -> Any:
+    """The value of an option from its text."""
     items = []
     for word in words(text) if many else (text,):
         try:
@@ -189,9 +175,3 @@ def _read(field: dataclasses.Field, kind: type, many: bool, text: str) -> Any:
     if not items:
         raise argparse.ArgumentTypeError("must have at least one value")
     return tuple(items) if many else items[0]
-
-
-def _read_bool(text: str) -> bool:
-    if text not in ("True", "False"):
-        raise ValueError(f"must be True or False; got {text!r}")
-    return text == "True"

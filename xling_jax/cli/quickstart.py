@@ -13,9 +13,8 @@ import json
 import logging
 import shlex
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xling_jax.config import find_config, load
 from xling_jax.corpora.quickstart_text import (
@@ -29,9 +28,6 @@ from xling_jax.corpora.quickstart_text import (
 )
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, require_file
-
-if TYPE_CHECKING:
-    from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
@@ -126,7 +122,14 @@ def run(args: argparse.Namespace) -> int:
 
     named = {"data.corpora": text.corpora, "data.exclude": text.exclude}
     named["evaluation.retrieval"] = (text.retrieval,)
-    if status := _train(experiment.replace(named), workdir):
+    _logger.info(
+        "3/5 training a small cT-LASER on %s, %d steps; its programs are compiled first, about "
+        "40 s the first time",
+        *(", ".join(experiment.languages), experiment.train.total_steps),
+    )
+    from xling_jax.runs.train import train_experiment
+
+    if status := train_experiment(experiment.replace(named), str(workdir)):
         return status
     _logger.info("4/5 the encoder just trained, on the same text")
     trained = _measure(str(workdir), text, workdir / "results")
@@ -172,24 +175,6 @@ def _show_encoder(workdir: Path, text: QuickstartText) -> _Measured:
     print(f"Classification with {rows} labels, all of them English; accuracy, %, by language:\n")
     print(format_accuracies(ENCODER, measured.classification, LANGUAGES), end="\n\n", flush=True)
     return measured
-
-
-def _train(experiment: "Experiment", workdir: Path) -> int:
-    """Trains as `xling train`, with less of a log."""
-    _logger.info(
-        "3/5 training a small cT-LASER on %s, %d steps; its programs are compiled first, about "
-        "40 s the first time",
-        *(", ".join(experiment.languages), experiment.train.total_steps),
-    )
-    from xling_jax.runs.train import train_experiment
-
-    log = logging.getLogger("xling_jax.corpora")
-    before = log.level
-    log.setLevel(logging.WARNING)  # counts.json has the rows that were dropped
-    try:
-        return train_experiment(experiment, str(workdir))
-    finally:
-        log.setLevel(before)
 
 
 def _measure(model: str, text: QuickstartText, results: Path, *options: str) -> _Measured:
@@ -240,44 +225,34 @@ def _shuffled(text: QuickstartText) -> list[Path]:
 
 def _summary(workdir: Path, text: QuickstartText, shown: _Measured, trained: _Measured) -> str:
     """Both encoders side by side, what each is for, and where everything is."""
-
-    def both(score: Callable[[_Measured], float], digits: int = 1) -> str:
-        return "  ".join(f"{score(one):8.{digits}f}" for one in (shown, trained))
+    from xling_jax.eval.results import markdown_table
 
     means = shown.classification["mean"]
     bag_of_words, chance = (100 * means[kind]["cross"] for kind in ("bag_of_words", "chance"))
-    rows = (
-        ("", f"{ENCODER:>8}  {'cT-LASER':>8}", ""),
-        (
-            "retrieval, P@1 over all pairs of languages, %",
-            both(lambda one: 100 * one.retrieval["mean"]["p_at_1"]),
-            f"chance {100 / text.counts['retrieval.tsv']:.1f}",
-        ),
-        (
-            f"classification in {', '.join(LANGUAGES[1:])}, labels in English, %",
-            both(lambda one: 100 * one.classification["mean"]["accuracy"]["cross"]),
-            f"bag of words {bag_of_words:.1f}, chance {chance:.1f}",
-        ),
-        (
-            "cosine of an unrelated sentence to its nearest",
-            both(lambda one: one.unrelated_cosine, digits=2),
-            "the lower, the better",
-        ),
+    labels = (
+        "retrieval, P@1 over all pairs of languages, % (chance "
+        f"{100 / text.counts['retrieval.tsv']:.1f})",
+        f"classification in {', '.join(LANGUAGES[1:])}, labels in English, % (bag of words "
+        f"{bag_of_words:.1f}, chance {chance:.1f})",
+        "cosine of an unrelated sentence to its nearest; the lower, the better",
     )
-    width = max(len(label) for label, *_ in rows)
-    table = "\n".join(
-        f"  {label:<{width}}  {cells}  {note}".rstrip() for label, cells, note in rows
-    )
-    page, results = workdir / "report.html", workdir / "results"
-    column = max(len(str(page)), len(str(results)))
+    columns = [
+        (
+            f"{100 * one.retrieval['mean']['p_at_1']:.1f}",
+            f"{100 * one.classification['mean']['accuracy']['cross']:.1f}",
+            f"{one.unrelated_cosine:.2f}",
+        )
+        for one in (shown, trained)
+    ]
+    table = markdown_table(["", ENCODER, "cT-LASER"], [*zip(labels, *columns)])
     return (
         f"On {text.counts['retrieval.tsv']} held-out messages:\n\n{table}\n\n"
         f'{ENCODER} is the one to use: xling_jax.load("{ENCODER}").\n'
         f"The cT-LASER is for learning how training works: it saw short messages of software for "
         f'a\nfew minutes. It is xling_jax.load("{workdir}"); docs/how-to/train.md goes on from '
         f"here.\n\n"
-        f"  {page!s:<{column}}  curves, tables and matrices; open it in a browser\n"
-        f"  {results!s:<{column}}  numbers and pictures; neighbors.txt is the cT-LASER's search\n"
+        f"  {workdir / 'report.html'}  curves, tables and matrices; open it in a browser\n"
+        f"  {workdir / 'results'}  numbers and pictures; neighbors.txt is the cT-LASER's search\n"
     )
 
 

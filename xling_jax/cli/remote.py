@@ -22,10 +22,6 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
 
     Outputs are copied to their URLs when the block ends without an error. `args` gets `is_remote`,
     True if an output is at a URL.
-
-    Raises:
-        OptionError: if an input is missing, an output exists, or a protocol is not supported.
-        OSError: if copying fails.
     """
     if urls.is_url(getattr(args, "workdir", None)) and args.command not in _HAVE_WORKDIRS:
         raise OptionError(f"--workdir {args.workdir}: xling {args.command} needs a local directory")

@@ -153,11 +153,7 @@ class Reproduction:
         return (read_json(done) or {}), output
 
     def xling(self, *words: object, done: Path) -> None:
-        """Runs a command of this library unless its result exists; only shows it on a dry run.
-
-        Raises:
-            SystemExit: with its status, if it fails or is stopped.
-        """
+        """Runs a command unless its result exists; ends with its status if that is not 0."""
         from xling_jax.cli.main import main
 
         command = shlex.join(map(str, words))

@@ -71,11 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser, part: str) -> None:
 
 
 def name_output(args: argparse.Namespace) -> None:
-    """Gives the output of a share its name.
-
-    Raises:
-        OptionError: if the output is stdout, or parts are to be joined as well.
-    """
+    """Gives the output of a share its name."""
     if not getattr(args, "shard", None):
         return
     if args.join:
@@ -86,11 +82,7 @@ def name_output(args: argparse.Namespace) -> None:
 
 
 def check_parts(words: Sequence[str]) -> list[str]:
-    """The files of `--join`, in the order of their shares.
-
-    Raises:
-        OptionError: if a part is missing, or one does not belong to the others.
-    """
+    """The files of `--join`, in the order of their shares; none may be missing."""
     paths = matching_files(words, "--join")
     parts: dict[str, str] = {}
     output = None

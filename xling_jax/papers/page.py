@@ -16,6 +16,7 @@ from xling_jax.version import __version__
 
 # Points at which the color of a difference saturates.
 _FULL = 30.0
+_BAR = r"\|"  # within a cell of Markdown
 _BETTER, _WORSE = "0, 114, 178", "213, 94, 0"  # Okabe and Ito's blue and vermilion
 
 
@@ -30,6 +31,32 @@ class Cell(NamedTuple):
     pair: Pair
     plain: bool
     deviation: float | None = None
+
+    @property
+    def ours(self) -> str:
+        """Our value, with its deviation."""
+        spread = f" ± {self.deviation:.1f}" if self.deviation is not None else ""
+        return f"{_number(self.pair.ours, self.plain)}{spread}"
+
+    @property
+    def theirs(self) -> str:
+        """The published value."""
+        return _number(self.pair.theirs, self.plain)
+
+    @property
+    def style(self) -> str:
+        """CSS for the difference of two percentages."""
+        ours, theirs, _ = self.pair
+        if not (isinstance(ours, float) and isinstance(theirs, float)) or self.plain:
+            return ""
+        share = min(abs(ours - theirs) / _FULL, 1) * 0.6
+        return f"background: rgba({_BETTER if ours >= theirs else _WORSE}, {share:.2f})"
+
+
+def _number(value: float | str | None, plain: bool) -> str:
+    if value is None or isinstance(value, str):
+        return value or "–"
+    return f"{value:,.0f}" if plain and (value == int(value) or value >= 1000) else f"{value:.1f}"
 
 
 @dataclass(frozen=True)
@@ -110,6 +137,12 @@ class Result:
             rows[cell.line][cell.column] = cell
         return [*columns], rows
 
+    def pictures(self) -> list[tuple[str, str]]:
+        """Names and contents, in Base64, of the pictures of the first seed."""
+        first = [seeds[0] for seeds in self.measured.values() if seeds]
+        files = [file for one in first for file in one.pictures if file.exists()]
+        return [(file.stem, base64.b64encode(file.read_bytes()).decode()) for file in files]
+
     def notes(self) -> list[str]:
         """What the table says below: data, and means that are over fewer cells than printed."""
         one = [seeds[0] for seeds in self.measured.values() if seeds]
@@ -132,40 +165,14 @@ def markdown(result: Result) -> str:
     if columns:
         lines += [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
     for line, cells in rows.items():
-        shown = [_text(cells[c]) if c in cells else "" for c in columns]
-        lines.append(f"| {' | '.join(_escaped(part) for part in (line, *shown))} |")
+        shown = [_text(cells[column]) if column in cells else "" for column in columns]
+        lines.append(f"| {' | '.join(part.replace('|', _BAR) for part in (line, *shown))} |")
     return "\n".join([*lines, "", *result.notes()]) + "\n"
 
 
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
 def _text(cell: Cell) -> str:
-    ours, theirs = _values(cell)
-    note = f" ({cell.pair.note})" if cell.pair.note and ours != "–" and not cell.key.mean else ""
-    return f"{ours}{note} / {theirs}"
-
-
-def _values(cell: Cell) -> tuple[str, str]:
-    """Ours, with its deviation, and theirs, as text."""
-    spread = f" ± {cell.deviation:.1f}" if cell.deviation is not None else ""
-    return f"{_number(cell.pair.ours, cell.plain)}{spread}", _number(cell.pair.theirs, cell.plain)
-
-
-def _number(value: float | str | None, plain: bool) -> str:
-    if value is None or isinstance(value, str):
-        return value or "–"
-    return f"{value:,.0f}" if plain and (value == int(value) or value >= 1000) else f"{value:.1f}"
-
-
-def _color(cell: Cell) -> str:
-    """CSS for the difference of two percentages."""
-    ours, theirs, _ = cell.pair
-    if not (isinstance(ours, float) and isinstance(theirs, float)) or cell.plain:
-        return ""
-    share = min(abs(ours - theirs) / _FULL, 1) * 0.6
-    return f"background: rgba({_BETTER if ours >= theirs else _WORSE}, {share:.2f})"
+    noted = cell.pair.note and cell.ours != "–" and not cell.key.mean
+    return f"{cell.ours}{f' ({cell.pair.note})' if noted else ''} / {cell.theirs}"
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -183,28 +190,11 @@ def as_json(result: Result) -> dict[str, Any]:
 
 def page(results: Sequence[Result], title: str) -> str:
     """The tables as one HTML page without references to other files."""
-    tables = []
-    for result in results:
-        columns, rows = result.grid()
-        cells = {
-            line: [
-                (*_values(found[column]), found[column].pair.note, _color(found[column]))
-                if column in found
-                else None
-                for column in columns
-            ]
-            for line, found in rows.items()
-        }
-        files = [f for seeds in result.measured.values() for one in seeds[:1] for f in one.pictures]
-        pictures = [
-            (f.stem, base64.b64encode(f.read_bytes()).decode()) for f in files if f.exists()
-        ]
-        tables.append((result, columns, cells, pictures))
     style = importlib.resources.files("xling_jax.report").joinpath("report.css").read_text("utf-8")
     template = importlib.resources.files("xling_jax.papers").joinpath("page.html.jinja")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     render = environment.from_string(template.read_text("utf-8")).render
-    return render(tables=tables, title=title, style=style, full=_FULL, version=__version__)
+    return render(results=results, title=title, style=style, full=_FULL, version=__version__)
 
 
 def write(directory: Path, name: str, results: Sequence[Result]) -> str:
