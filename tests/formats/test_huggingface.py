@@ -63,16 +63,6 @@ def test_any_layer_is_pooled(published, tmp_path, layer, pooling):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_the_mean_without_special_tokens(published, tmp_path):
-    convert_huggingface(published("roberta"), tmp_path / "m", pool_specials=False)
-    states, mask = reference.token_states(published("roberta"), TEXTS, limit=32)
-    mask[np.arange(len(TEXTS)), mask.sum(1) - 1] = False
-    mask[:, 0] = False
-    found = xling_jax.load(tmp_path / "m").encode(TEXTS)
-    np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
-    np.testing.assert_array_equal(found[1], 0)
-
-
 def test_padding_is_not_what_the_config_says(tmp_path):
     """MiniLM and e5 are BERT with XLM-R's tokenizer; their pad_token_id is its <s>."""
     reference.save_model(tmp_path / "e5", "bert", tokenizer="xlm-roberta", pad_token_id=0)
@@ -137,41 +127,6 @@ def test_sentence_transformers_are_converted_whole(published, tmp_path, pooling,
     convert_huggingface(path, tmp_path / "m", pooling="mean", overwrite=True)
     alone = xling_jax.load(tmp_path / "m")
     assert alone.dim == 24 and alone.max_length_tokens == 20  # in tokenizer_config.json too
-
-
-def old_layout(path):
-    """A directory as sentence-transformers wrote it before 2022."""
-    transformer = path / "0_Transformer"
-    transformer.mkdir()
-    moved = [p for p in path.iterdir() if p.is_file() and "modules" not in p.name]
-    for file in moved:
-        file.rename(transformer / file.name)
-    modules = json.loads((path / "modules.json").read_text())
-    for row in modules:
-        row["type"] = "sentence_transformers.models." + row["type"].rsplit(".", 1)[-1]
-    modules[0]["path"] = transformer.name
-    (path / "modules.json").write_text(json.dumps(modules))
-    modes = dict.fromkeys(("cls_token", "max_tokens", "mean_sqrt_len_tokens"), False)
-    settings = {f"pooling_mode_{mode}": value for mode, value in modes.items()}
-    settings |= {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
-    (path / "1_Pooling" / "config.json").write_text(json.dumps(settings))
-    dense = path / "2_Dense" / "model.safetensors"
-    from safetensors.torch import load_file
-
-    torch.save(load_file(dense), dense.with_name("pytorch_model.bin"))
-    dense.unlink()
-
-
-def test_the_old_layout_of_sentence_transformers_is_the_same(published, tmp_path):
-    path = tmp_path / "st"
-    reference.save_sentence_transformer(path, published("bert"), "mean", dense=True)
-    convert_huggingface(path, tmp_path / "new")
-    old_layout(path)
-    convert_huggingface(path, tmp_path / "old")
-    new, old = (load_model(tmp_path / name) for name in ("new", "old"))
-    assert new.fingerprint == old.fingerprint
-    convert_huggingface(path, tmp_path / "alone", pooling="first")
-    assert load_model(tmp_path / "alone").module.pooling == "first"
 
 
 def test_prefixes(published, tmp_path):

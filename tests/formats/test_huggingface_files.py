@@ -54,10 +54,6 @@ def test_every_form_of_the_weights_is_read(copied, tmp_path):
     old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): t for name, t in state.items()}
     torch.save(old, path / "pytorch_model.bin")
     assert fingerprint() == expected
-    for wrapper in ("_orig_mod.", "module.", "_orig_mod.module."):  # compiled, distributed
-        wrapped = {wrapper + name: t for name, t in state.items()}
-        torch.save(wrapped, path / "pytorch_model.bin")
-        assert fingerprint() == expected
     shards: dict = {"a.bin": {}, "b.bin": {}}
     for number, (name, value) in enumerate(old.items()):
         shards["ab"[number % 2] + ".bin"][name] = value
@@ -310,7 +306,6 @@ def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch
             {"compute_dtype": "half"},
             "compute_dtype='half' must be one of float32, float16, bfloat16",
         ),
-        ({"pooling": "first", "pool_specials": False}, "pool_specials=False: the pooling is that"),
     ],
 )
 def test_arguments_out_of_range_are_refused(published, tmp_path, options, message):

@@ -165,8 +165,6 @@ def test_what_is_not_supported_is_refused_in_one_line(published, tmp_path, kind,
 
 
 def test_what_cannot_be_pooled_is_refused(published, tmp_path):
-    with pytest.raises(ValueError, match="that of the last special token; use pooling='mean'"):
-        convert_huggingface(published("qwen3"), tmp_path / "m", pooling="last", pool_specials=False)
     with pytest.raises(ValueError, match="pooling='pooler': gte has no such layer"):
         convert_huggingface(published("gte"), tmp_path / "m", pooling="pooler")
 

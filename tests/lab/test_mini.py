@@ -14,7 +14,6 @@ import tarfile
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 import xling_jax
 from tests.lab.scripts import LAB
@@ -173,35 +172,6 @@ def test_careless_pairs_have_one_side_changed_and_only_languages_of_the_config(
     assert 20 <= len(lines) <= 25  # most words are too short for a typo
 
 
-def test_a_careless_text_by_kind():
-    import mini_careless
-
-    words = ["page", "lune"]
-
-    def all_of(text, kind, code="fr"):
-        generators = map(random.Random, range(200))
-        return {mini_careless.careless(text, kind, code, words, each) for each in generators}
-
-    assert all_of("Où est Zoë ?", "accents") == {"Ou est Zoe ?"}
-    assert all_of("Öl, süß", "accents", "de") == {"Ol, suß", "Oel, suess"}
-    assert all_of("A-t-il dit : « C'est ça » ?", "punctuation") == {"A-t-il dit C'est ça"}
-    assert all_of("?!", "punctuation") == {"?!"}
-    assert all_of("le chat, 12345", "typo") == {
-        f"le {word}, 12345" for word in ("cat", "cht", "chhat", "chaat", "caht", "chta")
-    }
-    assert all_of("le dos", "typo") == {"le dos"}
-    text = "Le chat dort."
-    for changed in all_of(text, "markup"):
-        assert re.sub(r"<[^>]*>|&nbsp;", "", changed) == text
-    assert {"Le chat dort.<br>", "Le <b>chat</b> dort.", "<p>Le chat dort.</p>"} <= all_of(
-        text, "markup"
-    )
-    for changed in all_of(text, "address"):
-        before, found, behind = changed.partition(text)
-        assert found and re.fullmatch(r"\S+ | \S+", before + behind)
-        assert "page" in changed or "lune" in changed
-
-
 def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
     monkeypatch.setenv("PATH", str(apertium), prepend=os.pathsep)
     import mini_text
@@ -240,35 +210,6 @@ def test_the_values_of_an_english_sentence():
     means = np.stack([first, the * lexicon["the"], np.zeros(2)])
     found = mini_words.of_english(sentences, lexicon)
     np.testing.assert_allclose(found, means - means.mean(axis=0), rtol=1e-12)
-
-
-def test_the_ridge_regression_solves_the_normal_equations():
-    import mini_words
-
-    rng = np.random.default_rng(2)
-    # The first tokens are a thousand times as frequent as the last, as in text.
-    counts = rng.poisson(np.geomspace(3, 3e-3, 40), size=(500, 40)).astype(float)
-    sums = rng.normal(size=(500, 3))
-    exact = np.linalg.solve(counts.T @ counts + np.eye(40), counts.T @ sums)
-    found = mini_words.ridge_regression(csr_array(counts), sums)
-    assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact)
-
-
-def test_packages_with_enough_languages(tmp_path, capsys):
-    pytest.importorskip("lxml")
-    import mini_debian
-
-    catalog, manual = "usr/share/locale/{}/LC_MESSAGES/a.mo", "usr/share/help/{}/b/index.page"
-    lines = [f"{catalog.format(code)}    games/owl,libs/owl-common" for code in ["de", "fr", "es"]]
-    lines.append(f"{catalog.format('it')}    games/owl")
-    lines += [f"{manual.format(code)}  gnome/owl-help" for code in ("de", "fr", "es")]
-    lines += [f"{manual.format(code)}  gnome/owl-doc" for code in ("C", "de", "fr")]
-    with gzip.open(tmp_path / "Contents-all.gz", "wt", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
-    mini_debian.main(["list", str(tmp_path / "Contents-all.gz")])
-    names = capsys.readouterr().out.split()
-    found = [name for name in names if name.startswith("owl")]
-    assert found == ["owl", "owl-help"] and "wesnoth-1.16-httt" in names
 
 
 @pytest.mark.exhaustive

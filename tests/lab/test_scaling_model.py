@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lab.scripts import LAB, script
+from tests.lab.scripts import script
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +48,3 @@ def test_the_plan_of_a_search_by_hand(scaling_model, machine):
     assert plan.seconds == pytest.approx(2 * 100 * 40_000 * 16 / 4 / 1e11)
     assert plan.bfloat16_seconds == pytest.approx(plan.seconds / 10)
     assert scaling_model.plan_search(1, 100, 16, machine, 1).blocks == 1
-
-
-def test_an_update_is_counted_from_its_config(scaling_model, monkeypatch):
-    monkeypatch.chdir(LAB.parent)
-    counted = scaling_model.make_update("lightweight:smoke", 16)
-    table, state = counted.parameters, counted.state_arrays
-    assert state == 3 and table > 384 * 32
-    # The only table is looked up and multiplied with: 4 bytes each way, the rest 2.
-    assert 2 * table < counted.gathered < 4 * table
-    assert counted.reduced == counted.gathered
-    assert counted.vectors == 2 * 4 * 16 * 32
-    assert counted.flops > 0 and counted.recurrent == ()

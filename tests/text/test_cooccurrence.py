@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from xling_jax.text import cooccurrence
 from xling_jax.text.cooccurrence import cooccurrence_vectors
 
 EN = {"dog": 1, "cat": 2, "house": 3, "the": 4, "tax": 5, "law": 6}
@@ -53,13 +52,6 @@ def test_vectors_are_those_of_the_definition():
     assert found.dtype == np.float32
     # Singular vectors are defined but for their sign.
     np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=1e-8)
-
-
-def test_vectors_do_not_depend_on_how_many_rows_are_counted_at_a_time(monkeypatch):
-    whole = cooccurrence_vectors([text()], SIZE, 3)
-    monkeypatch.setattr(cooccurrence, "ROWS_AT_A_TIME", 2)
-    found = cooccurrence_vectors([text()], SIZE, 3)
-    np.testing.assert_allclose(found @ found.T, whole @ whole.T, atol=1e-8)
 
 
 def test_once_in_a_row_of_more_than_25_tokens_is_chance():

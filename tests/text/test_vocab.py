@@ -121,16 +121,6 @@ def test_moses_splits_punctuation_from_words_and_normalizes_it():
     assert prepare("No. 5 is here.") == "no. 5 is here ."  # an abbreviation in this case alone
 
 
-def test_words_of_moses_are_pieces_of_a_word_vocabulary():
-    sentences = ["The dog barks.", "The dog, the cat.", "A cat!"] * 20
-    plain = train_vocab(sentences, size=11, layout="laser", model_type="word")
-    moses = train_vocab(sentences, size=12, layout="laser", model_type="word", moses=True)
-    assert "▁dog" in moses.pieces() and "▁dog," not in moses.pieces()
-    assert "▁dog," in plain.pieces()
-    ids = moses.encode(["the cat barks!"])[0]
-    assert moses.unk_id not in ids and len(ids) == 4
-
-
 @pytest.mark.parametrize("content", [b"", b"hello"])
 def test_a_file_that_is_no_model_is_named(tmp_path, content):
     path = tmp_path / "sentencepiece.model"
@@ -208,13 +198,6 @@ def test_invisible_characters_are_removed_and_white_space_is_not():
 
 def test_hashes_are_those_of_normalized_text_in_its_case():
     assert text_hash(" Cafe\u0301\u200b  x\n") == text_hash("Café x") != text_hash("café x")
-
-
-def test_rare_characters_have_a_piece_only_if_they_are_covered():
-    text = ["ab ba abba"] * 50 + ["az"]
-    for coverage, has_piece in ((0.98, False), (1.0, True)):
-        vocab = train_vocab(text, size=14, character_coverage=coverage)
-        assert ("z" in vocab.pieces()) == has_piece
 
 
 @pytest.mark.parametrize("name", ["[UNK]", "⁇"])

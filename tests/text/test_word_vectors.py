@@ -1,12 +1,9 @@
 """Word vectors: which pieces get one, means over languages, and files that are broken."""
 
-import gzip
 import logging
-import lzma
 
 import numpy as np
 import pytest
-import zstandard
 
 from xling_jax.text import word_vectors
 from xling_jax.text.vocab import train_vocab
@@ -100,24 +97,6 @@ def test_a_trained_word_vocabulary_is_covered(tmp_path):
     assert coverage(vocab.pieces(), found) == {"pieces": 2 / 7, "words": 2 / 3}
     assert coverage(["<s>", "og"], np.zeros(2, bool)) == {"pieces": 0, "words": 0}
     assert coverage([], np.zeros(0, bool)) == {"pieces": 0, "words": 0}
-
-
-def test_compressed_files_are_read(tmp_path):
-    expected = read(write(tmp_path / "v.txt", MARKED))
-    data = MARKED.encode()
-    for name, packed in {
-        "v.txt.gz": gzip.compress(data),
-        "v.txt.xz": lzma.compress(data),
-        "v.txt.zst": zstandard.compress(data),
-    }.items():
-        (tmp_path / name).write_bytes(packed)
-        for a, b in zip(read(tmp_path / name), expected):
-            np.testing.assert_array_equal(a, b)
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(data)[:-9])
-    with pytest.raises(ValueError, match="cut.gz: damaged compressed file"):
-        read(tmp_path / "cut.gz")
-    with pytest.raises(FileNotFoundError, match="none.txt"):
-        read(tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,6 @@ _OPTIONS = {
         "metavar": "N",
         "help": "transformers: pool the states of layer N; 0 is the embeddings (default: the last)",
     },
-    "pool_specials": {
-        "flag": "--without-specials",
-        "action": "store_false",
-        "help": "transformers: leave the special tokens around a text out of the mean or max",
-    },
     "compute_dtype": {
         "choices": DTYPES,
         "help": "transformers: of the layers, recorded in the model directory; float16 and "
@@ -117,12 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "none)",
     )
     for name, given in _OPTIONS.items():
-        options = {key: value for key, value in given.items() if key != "flag"}
-        parser.add_argument(_flag(name), dest=name, default=argparse.SUPPRESS, **options)
-
-
-def _flag(name: str) -> str:
-    return _OPTIONS[name].get("flag", flag(name))
+        parser.add_argument(flag(name), default=argparse.SUPPRESS, **given)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -154,7 +144,7 @@ def run(args: argparse.Namespace) -> None:
     known = inspect.signature(convert).parameters
     if wrong := [name for name in given if name not in known]:
         kind = "static encoders" if "static" in convert.__name__ else f"--from {kind}"
-        raise OptionError(f"{_flag(wrong[0])} does not apply to {kind}")
+        raise OptionError(f"{flag(wrong[0])} does not apply to {kind}")
     if "vocabulary" in given:
         require_file(given["vocabulary"], "--vocabulary")
     given |= {"languages": args.languages, "overwrite": args.overwrite}

@@ -115,6 +115,22 @@ def model_card(
     )
 
 
+def export_card(
+    config: Mapping[str, Any],
+    *,
+    name: str,
+    library: str,
+    promised: str,
+    script: str,
+    rows: Mapping[str, Any],
+) -> str:
+    """Returns the README of an export, which runs as a script of Python shows; `rows` are facts."""
+    header = card_header(config, name=name, library=library, tags=[library])
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    script = f"```python\n{script}```"
+    return f"{header}\n# {name}\n\n{promised}\n\n{script}\n\n| | |\n|---|---|\n{table}\n"
+
+
 def card_header(
     config: Mapping[str, Any],
     *,

@@ -35,7 +35,6 @@ def convert_huggingface(
     *,
     pooling: str | None = None,
     layer: int | None = None,
-    pool_specials: bool = True,
     compute_dtype: str | None = None,
     prefix: str | None = None,
     language: str | None = None,
@@ -54,7 +53,6 @@ def convert_huggingface(
             the transformer alone is converted.
         layer: number of the layer whose states are pooled, from 1; 0 for the embeddings. None is
             the last.
-        pool_specials: whether the mean (or max) counts the special tokens around the text.
         compute_dtype: of `devices.DTYPES`, recorded as what the model computes in unless
             `xling_jax.load` is given another; None to let the device decide. Parameters stay
             float32.
@@ -83,10 +81,7 @@ def convert_huggingface(
             "sentence-transformers"
         )
     modules = read_modules(source, rows) if rows else None
-    # Older versions of sentence-transformers keep the transformer in a folder of its own.
-    folder = source / "0_Transformer"
-    alone = folder if folder.is_dir() and not (source / "config.json").is_file() else source
-    transformer = modules.transformer if modules else alone
+    transformer = modules.transformer if modules else source
     adapter = read_adapter(transformer, base)
     weights = adapter.base if adapter else transformer
     published = read_config(weights)
@@ -104,7 +99,7 @@ def convert_huggingface(
         language=language or "en",
         lowercase=modules.lowercase,
     )
-    arguments = _encoder_arguments(published, modules, vocab, layer, pool_specials, compute_dtype)
+    arguments = _encoder_arguments(published, modules, vocab, layer, compute_dtype)
     positions = arguments["max_length_tokens"]
     if max_length_tokens is None:
         # As sentence-transformers, whose limit replaces the tokenizer's.
@@ -176,7 +171,6 @@ def _encoder_arguments(
     modules: Modules,
     vocab: HuggingFaceVocab,
     layer: int | None,
-    pool_specials: bool,
     compute_dtype: str | None,
 ) -> dict[str, Any]:
     """Constructor arguments of the encoder, which may end at an earlier layer."""
@@ -185,11 +179,6 @@ def _encoder_arguments(
         raise ValueError(f"layer={layer} must be from 0 to {layers}, the layers of the model")
     if compute_dtype is not None:
         check_choice("compute_dtype", compute_dtype, DTYPES)
-    if not pool_specials and modules.pooling in ("first", "last"):
-        raise ValueError(
-            f"pool_specials=False: the pooling is that of the {modules.pooling} special token; "
-            "use pooling='mean' or 'max'"
-        )
     arguments = {
         **published.sizes,
         # With rows for padding and for added tokens that the published table lacks; Gemma's
@@ -200,7 +189,7 @@ def _encoder_arguments(
         **({"relative_positions": True} if published.position_buckets else {}),
         **({} if published.unplaced_id is None else {"unplaced_id": published.unplaced_id}),
         "pooling": modules.pooling,
-        "pool_specials": pool_specials,
+        "pool_specials": True,
         "projections": [[p.width, p.activation, p.use_bias] for p in modules.projections],
         "normalize": modules.normalize,
         "pad_id": vocab.pad_id,

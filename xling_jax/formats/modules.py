@@ -25,55 +25,45 @@ POOLINGS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
 _AFTER_POOLING = ("Dense", "LayerNorm", "Dropout")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
-_SENTENCE = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
 
-# File or kind of module -> its keys, each with the only supported value or values, or with nothing
-# if it is read below or has no effect on vectors.
-_ANY: tuple[Any, ...] = ()
+def _known(free: str, **supported: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """Keys that are read below or have no effect on vectors; and others with supported values."""
+    return dict.fromkeys(free.split(), ()) | supported
+
+
+_SENTENCE = dict.fromkeys(("module_input_name", "module_output_name"), ("sentence_embedding",))
+_TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+_NOTHING = "model_args tokenizer_args config_args model_kwargs processor_kwargs config_kwargs"
+# File or kind of module -> its keys.
 _KEYS: dict[str, dict[str, tuple[Any, ...]]] = {
-    SETTINGS_FILE: {
-        "model_type": ("SentenceTransformer",),
-        "__version__": _ANY,
-        "prompts": _ANY,
-        "default_prompt_name": _ANY,
-        "similarity_fn_name": SIMILARITIES,
-        "truncate_dim": _ANY,
-    },
-    "Transformer": {
-        "max_seq_length": _ANY,
-        "do_lower_case": _ANY,
-        "unpad_inputs": _ANY,
-        "transformer_task": ("feature-extraction",),
-        "modality_config": (
-            {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-        ),
-        "module_output_name": ("token_embeddings",),
-        "backend": ("torch",),
-        **dict.fromkeys(("model_args", "tokenizer_args", "config_args"), ({},)),
-        **dict.fromkeys(("model_kwargs", "processor_kwargs", "config_kwargs"), ({},)),
-        "processing_kwargs": ({},),
+    SETTINGS_FILE: _known(
+        "__version__ prompts default_prompt_name truncate_dim",
+        model_type=("SentenceTransformer",),
+        similarity_fn_name=SIMILARITIES,
+    ),
+    "Transformer": _known(
+        "max_seq_length do_lower_case unpad_inputs",
+        transformer_task=("feature-extraction",),
+        modality_config=(_TEXT,),
+        module_output_name=("token_embeddings",),
+        backend=("torch",),
+        processing_kwargs=({},),
+        **dict.fromkeys(_NOTHING.split(), ({},)),
         **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
-        "tokenizer_name_or_path": (None,),
-    },
-    "Pooling": {
-        "embedding_dimension": _ANY,
-        "word_embedding_dimension": _ANY,
-        "include_prompt": _ANY,
-        "pooling_mode": _ANY,
-        **{
-            f"pooling_mode_{mode}": _ANY
-            for mode in ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens")
-            + ("weightedmean_tokens", "lasttoken")
-        },
-    },
-    "Dense": {
-        **dict.fromkeys(("in_features", "out_features", "bias", "activation_function"), _ANY),
-        **{key: (value,) for key, value in _SENTENCE.items()},
-        "use_residual": (False,),
-    },
-    "LayerNorm": {"dimension": _ANY},
-    "Dropout": {"dropout": _ANY},
-    "Normalize": {key: (value,) for key, value in _SENTENCE.items()},
+        tokenizer_name_or_path=(None,),
+    ),
+    "Pooling": _known(
+        "embedding_dimension word_embedding_dimension include_prompt pooling_mode "
+        "pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens "
+        "pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens "
+        "pooling_mode_lasttoken"
+    ),
+    "Dense": _known(
+        "in_features out_features bias activation_function", use_residual=(False,), **_SENTENCE
+    ),
+    "LayerNorm": _known("dimension"),
+    "Dropout": _known("dropout"),
+    "Normalize": _SENTENCE,
     "StaticEmbedding": {},
 }
 
@@ -154,8 +144,7 @@ def list_modules(directory: Path) -> list[Module] | None:
                 f"{path}: {row['type']!r:.80} is code of its own, which is not run; modules must "
                 "be of sentence_transformers; with --pooling the transformer alone is converted"
             )
-        keys = {**dict.fromkeys(("idx", "name", "path", "type"), _ANY), "kwargs": ([],)}
-        Settings(path, row).require_known(keys)
+        Settings(path, row).require_known(_known("idx name path type", kwargs=([],)))
     return [Module(kind.rsplit(".", 1)[-1], path) for kind, path in modules]
 
 

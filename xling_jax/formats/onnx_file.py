@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.model_card import card_header, encoder_name, promise
+from xling_jax.encode.model_card import encoder_name, export_card, promise
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.formats.registry import QUANTIZATIONS, export_directory
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
@@ -250,21 +250,21 @@ def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, scrip
         weights = f"{quantize}; mean cosine with the float32 vectors {facts['mean_cosine']:.4f}"
     else:
         weights = f"as in the model; vectors differ by {facts['largest_difference']:.1g} at most"
-    lines = [
-        card_header(config, name=name, library="onnx", tags=["onnx"]) + f"# {name}",
-        "",
-        f"{promise(config, spec.output_dim)} It runs in onnxruntime, in batches of any size and "
-        "length:",
-        "",
-        f"```python\n{script}```",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| input | `tokens` [batch, length] int32, padded on the right with {spec.vocab.pad_id} |",
-        f"| output | `embeddings` [batch, {config['dim']}] float32 |",
-        f"| longest input | {spec.max_length_tokens} tokens; the tokenizer truncates longer ones |",
-        f"| weights | {weights} |",
-        f"| size | {facts['size_mb']:.1f} MB |",
-        f"| exported from | fingerprint `{spec.fingerprint[:16]}` |",
-    ]
-    return "\n".join(lines) + "\n"
+    return export_card(
+        config,
+        name=name,
+        library="onnx",
+        promised=f"{promise(config, spec.output_dim)} It runs in onnxruntime, in batches of any "
+        "size and length:",
+        script=script,
+        rows={
+            "input": "`tokens` [batch, length] int32, padded on the right with "
+            f"{spec.vocab.pad_id}",
+            "output": f"`embeddings` [batch, {config['dim']}] float32",
+            "longest input": f"{spec.max_length_tokens} tokens; the tokenizer truncates longer "
+            "ones",
+            "weights": weights,
+            "size": f"{facts['size_mb']:.1f} MB",
+            "exported from": f"fingerprint `{spec.fingerprint[:16]}`",
+        },
+    )

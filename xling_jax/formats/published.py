@@ -56,7 +56,7 @@ def readers_of(path: Path) -> tuple[str, ...]:
     if "format_version" in config:
         return ()
     has_layers = config.get("model_type", "model2vec") != "model2vec"
-    if has_layers or (path / ADAPTER_FILE).is_file() or (path / "0_Transformer").is_dir():
+    if has_layers or (path / ADAPTER_FILE).is_file():
         return ("huggingface",)
     if (path / WEIGHTS_FILE).is_file() and (path / TOKENIZER_FILE).is_file():
         return ("model2vec",)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.encode.model_card import card_header, encoder_name, promise
+from xling_jax.encode.model_card import encoder_name, export_card, promise
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.files.embeddings import write_tensors
 from xling_jax.formats.huggingface_files import CONFIG_FILE, WEIGHTS_FILE, write_json
@@ -152,7 +152,7 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
         f"encoder.norm={getattr(module, 'norm', '')!r} without a norm after the last layer has no "
         f"form in transformers; {_WAY_OUT}": family == "dual" and module.norm != "post",
         "encoder.pool_specials=False does not exist in sentence-transformers, whose pooling counts "
-        f"the special tokens; {_WAY_OUT}, or convert it without --without-specials": (
+        f"the special tokens; {_WAY_OUT}": (
             family == "bert" and module.pooling != "first" and not module.pool_specials
         ),
     }
@@ -360,27 +360,24 @@ def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     write_tensors(path, plain, {"format": "pt"})
 
 
-def _card(spec: ModelSpec, names: list[str]) -> str:
-    config = spec.config
-    name = encoder_name(config)
-    header = card_header(
-        config, name=name, library="sentence-transformers", tags=["sentence-transformers"]
-    )
-    return f"""{header}
-# {name}
-
-{promise(config, spec.output_dim)}
-
-```python
+_SCRIPT = """\
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("PATH/OF/THIS/DIRECTORY")
 vectors = model.encode(["A sentence.", "Another one."])
-```
-
-| | |
-|---|---|
-| modules | {", ".join(names)} |
-| longest input | {spec.max_length_tokens} tokens, longer ones are truncated |
-| exported from | fingerprint `{spec.fingerprint[:16]}` |
 """
+
+
+def _card(spec: ModelSpec, names: list[str]) -> str:
+    return export_card(
+        spec.config,
+        name=encoder_name(spec.config),
+        library="sentence-transformers",
+        promised=promise(spec.config, spec.output_dim),
+        script=_SCRIPT,
+        rows={
+            "modules": ", ".join(names),
+            "longest input": f"{spec.max_length_tokens} tokens, longer ones are truncated",
+            "exported from": f"fingerprint `{spec.fingerprint[:16]}`",
+        },
+    )
