@@ -301,6 +301,7 @@ def _take_vocab(config: dict[str, Any], model: str) -> None:
     from xling_jax.corpora.copies import local_name
     from xling_jax.encode.model_directory import find_model_directory, read_config
 
+    given = True
     with contextlib.suppress(OSError, ValueError):  # said where the model is loaded
         copy = local_name(model)
         directory = find_model_directory(copy)
@@ -319,3 +320,9 @@ def _take_vocab(config: dict[str, Any], model: str) -> None:
             vocab["size"] = recorded["encoder"].get("vocab_size", vocab.get("size", 0))
             new = tuple(code for code in config["languages"] if code not in recorded["languages"])
             vocab["extend_languages"] = vocab.get("extend_languages") or new
+    if not given and (size := config["vocab"].get("extend")):
+        raise OptionError(
+            f"--config.vocab.extend={size}: {model} has the tokenizer of a published encoder, to "
+            "which no pieces are added; set it to 0, or distill the model into an encoder with a "
+            "vocabulary for the new languages (--config distill)"
+        )

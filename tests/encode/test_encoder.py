@@ -274,6 +274,8 @@ def test_truncated_vectors_are_the_first_dimensions(encoder, sentences, model_di
 def test_load_names_what_is_possible(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere: no such directory; use .* \(mini, world\)"):
         xling_jax.load("nowhere")
+    with pytest.raises(ValueError, match=r"\(mini, world\); did you mean world\?$"):
+        xling_jax.load("wrold")
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(ValueError, match="has not exported an encoder yet"):
         xling_jax.load(tmp_path)

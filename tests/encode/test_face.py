@@ -53,6 +53,7 @@ def test_both_spellings_mean_the_same_and_do_not_contradict(encoder, sentences, 
         ({"output_value": "token_embeddings"}, "no vectors of tokens"),
         ({"device": "cuda:1"}, "CUDA_VISIBLE_DEVICES"),
         ({"pool": {}}, "xling embed --shard I/N"),
+        ({"lang": "de"}, "lang='de' does not apply: texts are in any of its languages; leave it"),
         ({"precision": "uint8"}, "precision"),
         ({"prompt_name": "query"}, "prompt_name='query' must be one of .* .none.; or give"),
         ({"prompt": "a", "prompt_name": "b"}, "not both"),
@@ -67,8 +68,10 @@ def test_what_does_not_apply_is_refused_with_the_way_out(encoder, wrong, way_out
 
 
 def test_unknown_arguments_are_refused(encoder):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'normalise'"):
+    with pytest.raises(TypeError, match="argument 'normalise'; did you mean normalize"):
         encoder.encode(["la"], normalise=True)
+    with pytest.raises(TypeError, match="argument 'en'; it takes batch_size, normalize, show_pro"):
+        encoder.encode(["la"], en=True)
 
 
 def test_prompts_go_before_the_text(prompted, sentences):

@@ -225,6 +225,12 @@ def test_what_cannot_be_trained_on_is_refused(published, tmp_path):
         load("finetune")
     with pytest.raises(OptionError, match="--config.train.model_init: .*no such directory"):
         finetune(tmp_path / "none")
+    convert_huggingface(published("bert"), tmp_path / "m")
+    message = (
+        "vocab.extend=300: .*m has the tokenizer of a published encoder, .*set it to 0, or dis"
+    )
+    with pytest.raises(OptionError, match=message):
+        finetune(tmp_path / "m", "--config.vocab.extend=300")
 
 
 @pytest.fixture(scope="module")

@@ -178,7 +178,7 @@ def test_wrong_use_is_refused(tmp_path, models, capsys):
         (["--to", "laser"], "is of family static; --to laser writes those of family laser"),
         (["--quantize", "int8"], "give --workdir and --checkpoint, or --model with --to"),
         (["--to", "laser", "--quantize", "int8"], "--quantize int8: requires --to onnx"),
-        (["--to", "onnx", "--storage", "int8"], "give --workdir and --checkpoint, or --model"),
+        (["--to", "onnx", "--storage", "int8"], "--storage: write the smaller model first (leave"),
     ):
         assert main([*export, *wrong]) == (1 if wrong == ["--to", "laser"] else 2)
         assert says in capsys.readouterr().err

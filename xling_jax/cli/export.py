@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
+from xling_jax.cli.options import flag
 from xling_jax.formats.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.models.row_storage import WRITTEN
 from xling_jax.options import OptionError, wrong_use
@@ -75,6 +76,11 @@ def run(args: argparse.Namespace) -> None:
     given = {name for name, value in vars(args).items() if value is not None}
     of_a_run, smaller, to = given & _OF_A_RUN, given & _OF_STATIC, given & _OF_A_FORMAT
     is_model = "model" in given and not of_a_run
+    if args.to and smaller:
+        raise OptionError(
+            f"--to {args.to} and {flag(min(smaller))}: write the smaller model first (leave out "
+            f"--to), then export that one with --to {args.to}"
+        )
     if not (
         (of_a_run == _OF_A_RUN and not given & {"model", *smaller, *to})
         or (is_model and smaller and not to)

@@ -12,6 +12,7 @@ import concurrent.futures
 import copy
 import dataclasses
 import hashlib
+import inspect
 import logging
 import os
 import pathlib
@@ -28,7 +29,7 @@ from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
 from xling_jax.options import check_kind, check_number, checks_numbers
-from xling_jax.registry import check_choice, import_extra
+from xling_jax.registry import check_choice, did_you_mean, import_extra
 from xling_jax.text.splitting import check_collection, check_texts, checked_texts, is_missing
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -704,11 +705,14 @@ _ONE_PROCESS = (
     "encode uses all local devices and CPU cores from one process; call it with all sentences, or "
     "encode shares of a file with xling embed --shard I/N"
 )
+_NO_LANGUAGE = "texts are in any of its languages; leave it out"
 _OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
     "output_value": ("sentence_embedding", "there are no vectors of tokens; leave it out"),
     "device": (None, "choose by load(..., backend='numpy'), or by CUDA_VISIBLE_DEVICES=0"),
     "pool": (None, _ONE_PROCESS),
     "chunk_size": (None, _ONE_PROCESS),
+    "lang": (None, _NO_LANGUAGE),
+    "language": (None, _NO_LANGUAGE),
     "task": (None, "choose prompt_name, encode_query or encode_document instead"),
     "processing_kwargs": (None, "use encoder.with_max_length(tokens) for shorter inputs"),
 }
@@ -731,7 +735,9 @@ def _refuse(others: Mapping[str, Any]) -> None:
     """
     for name, value in others.items():
         if name not in _OTHER_ARGUMENTS:
-            raise TypeError(f"encode() got an unexpected keyword argument {name!r}")
+            known = [*inspect.signature(Encoder.encode).parameters][2:-1]
+            hint = did_you_mean(name, known) or f"it takes {', '.join(known)}"
+            raise TypeError(f"encode() got an unexpected keyword argument {name!r}; {hint}")
         neutral, way_out = _OTHER_ARGUMENTS[name]
         if value != neutral:
             raise ValueError(f"{name}={value!r:.40} does not apply: {way_out}")

@@ -36,7 +36,7 @@ from xling_jax.files.untrusted import one_line, parse_json
 from xling_jax.files.whole import naming_errors, whole_directory, write_whole
 from xling_jax.models.numpy_encoders import NUMPY_ENCODERS, NumpyEncoder
 from xling_jax.models.numpy_static import NumpyStatic
-from xling_jax.registry import Registry
+from xling_jax.registry import Registry, did_you_mean
 from xling_jax.text.vocabularies import Vocabulary, read_vocab, record, write_vocab
 from xling_jax.version import __version__
 
@@ -179,10 +179,11 @@ def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
             found += "; training has not exported an encoder yet, run xling train again"
     else:
         found = "no such directory"
-    shipped = ", ".join(sorted(SHIPPED)) or "none"
+    hint = did_you_mean(name, SHIPPED)
     raise options.OptionError(
         f"{name}: {found}; use a model directory, a workdir of xling train, a published encoder "
-        f"(a directory, or hf:ORG/NAME), or the name of a packaged encoder ({shipped})"
+        "(a directory, or hf:ORG/NAME), or the name of a packaged encoder "
+        f"({', '.join(sorted(SHIPPED))}){hint and f'; {hint}'}"
     )
 
 
