@@ -96,11 +96,7 @@ class Encoder:
     def from_directory(
         cls, path: str | os.PathLike[str], dtype: str | None = None, backend: str = "auto"
     ) -> Encoder:
-        """Loads a model directory; `dtype` and `backend` as for `xling_jax.load`.
-
-        Raises:
-            ValueError: if the directory is not intact, or dtype or backend are not for its model.
-        """
+        """Loads a model directory; dtype, backend and errors as for `xling_jax.load`."""
         return cls._of_spec(model_directory.load_model(path), dtype, backend, os.fspath(path))
 
     @classmethod
@@ -137,11 +133,7 @@ class Encoder:
         return self.backend.window_sentences
 
     def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
-        """Returns the shapes that JAX may compile; `.all()` lists them.
-
-        Raises:
-            ValueError: if NumPy computes the vectors, which compiles nothing.
-        """
+        """Returns the shapes that JAX may compile; `.all()` lists them. ValueError for NumPy."""
         if self.backend.name != "jax":
             raise ValueError("NumPy has no shapes of batches; load the encoder with backend='jax'")
         return self.backend.shapes(self.max_length_tokens, batch_size)
@@ -169,11 +161,7 @@ class Encoder:
 
     @checks_numbers
     def with_max_length(self, max_length_tokens: int) -> Encoder:
-        """Returns the same encoder for shorter inputs, special tokens included.
-
-        Raises:
-            ValueError: if inputs would be longer, or only special tokens.
-        """
+        """Returns the same encoder for shorter inputs, special tokens included."""
         room = self._room - (self.max_length_tokens - max_length_tokens)
         if not 1 <= room <= self._room:
             raise ValueError(
@@ -189,9 +177,6 @@ class Encoder:
 
         That is useful where these hold the most, as in `mini`. The cosine of two truncated vectors
         is that of their first dimensions: normalize after truncation, as `encode` does.
-
-        Raises:
-            ValueError: if the model's vectors have fewer dimensions.
         """
         check_kind("truncate_dim", dim, {"int"})
         if not 1 <= dim <= self._model_dim:
@@ -203,15 +188,7 @@ class Encoder:
         return self._with(f"-{dim}d", dim=int(dim), calibration=None)
 
     def with_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> Encoder:
-        """Returns the same encoder with another text before every input.
-
-        Args:
-            prompt: the text; "" for none.
-            prompt_name: of one of `prompts`, instead.
-
-        Raises:
-            ValueError: if both or neither are given, or there is no prompt of that name.
-        """
+        """Returns the same encoder with another text before every input, or one of `prompts`."""
         if (prompt is None) == (prompt_name is None):
             raise ValueError("give prompt or prompt_name, not both; prompt='' disables the prompt")
         if prompt_name is not None:
@@ -263,29 +240,22 @@ class Encoder:
             batch_size: sentences in a full batch; by default as many as keep the device busy at
                 each length. Fewer need less memory. With NumPy, every core computes a batch.
             normalize: scale every vector to length 1 (a zero vector stays zero).
-            show_progress: draw a progress bar on stderr.
             prompt: text before every sentence, instead of the model's default; "" for none.
             prompt_name: of one of the model's `prompts`, instead of its text.
             truncate_dim: keep only the first dimensions, see `truncated`.
             precision: "float32", "float16", "int8", "binary" or "ubinary", see `Quantizer`.
             ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`.
             missing: "zero" gives None and NaN among the texts a zero vector; "error" refuses them.
+            show_progress: draw a progress bar on stderr.
             normalize_embeddings: sentence-transformers' name of `normalize`.
             show_progress_bar: likewise, of `show_progress`.
             **others: other arguments of sentence-transformers: `convert_to_tensor=True` gives a
                 tensor of PyTorch, `convert_to_numpy=False` a list of them; others change nothing,
-                or are refused with the way out.
+                or are a ValueError with the way out.
 
-        Returns:
-            float32 [n, dim], row i for sentence i; [dim] for one string. In other precisions
-            `Quantizer.dtype`, and packed bits are [n, ceil(dim / 8)]. With layers, the last bits
-            of a vector depend on the shape of the batch that it was computed in.
-
-        Raises:
-            ValueError: if an item is not a string, an argument is given by both names with
-                different values or does not apply, or prompt, width, precision or ranges are out
-                of place.
-            TypeError: for an unknown argument.
+        Returns float32 [n, dim], row i for sentence i; [dim] for one string. In other precisions
+        `Quantizer.dtype`, and packed bits are [n, ceil(dim / 8)]. With layers, the last bits of a
+        vector depend on the shape of the batch that it was computed in.
         """
         as_tensor = bool(others.pop("convert_to_tensor", False))
         as_tensors = not others.pop("convert_to_numpy", True) and not as_tensor
@@ -409,15 +379,8 @@ class Encoder:
         """Writes a model directory, which `xling_jax.load` reads.
 
         Shorter inputs (`with_max_length`) and vectors (`truncated`) are part of it; a dtype or
-        prompt chosen for this encoder is not.
-
-        Args:
-            path: of the directory.
-            overwrite: replace an existing model directory.
-
-        Raises:
-            ValueError: if the encoder does not come from a model directory.
-            FileExistsError: if the directory exists, is not empty and `overwrite` is False.
+        prompt chosen for this encoder is not. ValueError if the encoder does not come from a model
+        directory; FileExistsError if there is one, unless `overwrite` replaces it.
         """
         spec = self._loaded("saved")
         sizes = (self.max_length_tokens, self.dim)
@@ -517,12 +480,7 @@ class Encoder:
         """Encodes any number of sentences in bounded memory; see `encode`.
 
         They are read in a thread, one window ahead of the device. Counts are added to `stats`.
-
-        Yields:
-            float32 [any, dim], the rows in input order.
-
-        Raises:
-            ValueError: if `sentences` is one string, or an item is not a string.
+        Yields float32 [any, dim], the rows in input order.
         """
         check_collection(sentences, "sentences")
         sentences = checked_texts(sentences, "sentences")
@@ -614,12 +572,8 @@ class Encoder:
             normalize: scale the document vectors, but not those of sentences, to length 1.
             show_progress: as for `encode`.
 
-        Returns:
-            float32 [n, dim], row i for document i.
-
-        Raises:
-            ValueError: if `documents` is a string, an item is neither a text nor sentences, or a
-                option is unknown.
+        Returns float32 [n, dim], row i for document i; ValueError if `documents` is a string, an
+        item is neither a text nor sentences, or an option is unknown.
         """
         check_collection(documents, "documents")
         documents = list(documents)
@@ -662,10 +616,7 @@ class Encoder:
         """Encodes any number of documents in bounded memory; see `encode_documents`.
 
         Each is a text, which is split by the built-in rule, or its sentences or `document_inputs`.
-        Counts are added to `stats`.
-
-        Yields:
-            float32 [any, dim], the rows in input order.
+        Counts are added to `stats`. Yields float32 [any, dim], the rows in input order.
         """
         from xling_jax.encode.documents import pool_stream
 

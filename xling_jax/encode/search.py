@@ -35,18 +35,9 @@ def search(
     The texts are encoded in each call. To search the same ones again, keep their vectors:
     `top_k(encoder.encode_query(queries, normalize=True), vectors, k)`.
 
-    Args:
-        queries: one text, or several.
-        texts: what is searched.
-        encoder: an `Encoder`, or what `load` takes.
-        k: how many to find.
-
-    Returns:
-        For one query its hits, best first, at most k; for several, a list of hits for each.
-
-    Raises:
-        ValueError: if there are no texts, an item is not a string, k is below 1, or there is no
-            such encoder.
+    `encoder` is an `Encoder`, or what `load` takes. Returns for one query its hits, best first, at
+    most k; for several, a list of hits for each. ValueError if there are no texts, an item is not a
+    string, or k is below 1.
     """
     if not hasattr(encoder, "encode_query"):
         import xling_jax

@@ -43,14 +43,9 @@ def align_sentences(
         **options: of `align.sentences.SentenceAligner`: max_sentences=6, deletion=0.55,
             merging=0.2, radius=10, num_samples=100, seed=0.
 
-    Returns:
-        Groups that cover every sentence once, in order: `source` and `target` are ranges of
-        positions, empty for a sentence without translation, `cost` is 0 for equal vectors and about
-        1 for random ones. For many documents, a list for each pair.
-
-    Raises:
-        ValueError: if an option is unknown or out of range, a side is not a document, or the sides
-            have different numbers of documents.
+    Returns groups that cover every sentence once, in order: `source` and `target` are ranges of
+    positions, empty for a sentence without translation, `cost` is 0 for equal vectors and about 1
+    for random ones. For many documents, a list for each pair.
     """
     unknown = options.keys() - SentenceAligner.__dataclass_fields__.keys()
     if unknown:

@@ -54,24 +54,17 @@ def convert_huggingface(
         layer: number of the layer whose states are pooled, from 1; 0 for the embeddings. None is
             the last.
         compute_dtype: of `devices.DTYPES`, recorded as what the model computes in unless
-            `xling_jax.load` is given another; None to let the device decide. Parameters stay
-            float32.
+            `xling_jax.load` is given another. Parameters stay float32.
         prefix: before every text, such as e5's "query: ", in place of the prompts of
             sentence-transformers. None keeps these, to be chosen when text is encoded.
         language: whose Moses rules split the text, for XLM only; None is English.
-        base: directory of the model that an adapter was made for; None looks where the adapter
-            says.
-        languages: codes of the training languages, for information; by default those of the card.
+        base: directory of the model that an adapter was made for; None looks where it says.
+        languages: of the training text, for information; by default those of the card.
         max_length_tokens: longer texts are cut; None is the model's limit.
         overwrite: replace a model directory that is there.
 
-    Returns:
-        The record of the conversion.
-
-    Raises:
-        ImportError: without a library that a file needs.
-        OSError: if a file cannot be read or written.
-        ValueError: if a file is missing or broken, or an argument is out of range.
+    Returns the record of the conversion. ImportError without a library that a file needs;
+    ValueError if a file is missing or broken, or an argument is out of range.
     """
     source = Path(source)
     rows = list_modules(source) if pooling is None and layer is None else None
