@@ -115,17 +115,6 @@ def test_pooled_vectors_are_the_same_however_they_arrive(chunk, pooling):
     assert pooled.dtype == np.float32
 
 
-def test_packed_inputs_fill_the_encoder_and_are_not_cut(encoder, sentences):
-    documents = [sentences[start : start + 7] for start in range(0, 49, 7)]
-    room = encoder.max_length_tokens - 2
-    for document, texts in zip(documents, encoder.document_inputs(documents, "packed")):
-        lengths = encoder.vocab.encode_flat(texts)[1]
-        single = encoder.vocab.encode_flat(document)[1]
-        assert all(n <= room or text in document for n, text in zip(lengths, texts))
-        assert len(texts) < len(document) or (single > room / 2).sum() > 3
-        assert " ".join(texts) == " ".join(document)
-
-
 def test_document_vectors_of_each_mode(encoder, monkeypatch):
     monkeypatch.setattr(jax_backend, "_CPU_WINDOW_SENTENCES", 4)
     documents = ["La mo. Ti ren! Su?", ["la mo", "ti"], "", [], ["da"] * 60]

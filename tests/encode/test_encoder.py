@@ -53,13 +53,6 @@ def test_vector_does_not_depend_on_windows(encoder, sentences, monkeypatch):
     np.testing.assert_allclose(np.concatenate(chunks), together, atol=1e-5)
 
 
-def test_blank_text_gives_the_vector_of_the_specials(encoder):
-    blank, spaces, invisible = encoder.encode(["", " \t ", "\u200b\x00"])
-    np.testing.assert_allclose(blank, by_hand(encoder, ""), atol=1e-5)
-    np.testing.assert_array_equal(blank, spaces)
-    np.testing.assert_array_equal(blank, invisible)
-
-
 def test_long_text_is_cut_and_counted(make_encoder, caplog):
     encoder = make_encoder()
     long = "la mo ti ren su kel " * 50

@@ -69,15 +69,6 @@ def test_impossible_prompts_and_widths_are_refused(model_directory, wrong, probl
         load_model(model_directory)
 
 
-def test_card_shows_training_and_results(tmp_path, model_arguments):
-    results = {"europarl/p_at_1": 0.976}
-    save_model(tmp_path / "m", **{**model_arguments, "training": {"note": "a|b"}}, results=results)
-    card = (tmp_path / "m" / "README.md").read_text()
-    assert "| europarl/p_at_1 | 0.976 |" in card
-    assert "| note | a\\|b |" in card
-    assert 'xling_jax.load("' in card
-
-
 def test_fingerprint_follows_what_changes_vectors_and_nothing_else(tmp_path, model_arguments):
     def fingerprint(**changes):
         return save_model(tmp_path / "m", **{**model_arguments, **changes}, overwrite=True)

@@ -53,17 +53,6 @@ def test_other_texts_or_vectors_are_another_teacher(stored):
         Teacher(*stored)
 
 
-def test_axes_are_orthonormal_and_the_largest_first():
-    teacher = Teacher("mini")
-    texts = [f"{a} {b}" for a in ("red", "blue", "tree") for b in ("runs", "sings", "sleeps")]
-    axes = teacher.principal_axes(texts)
-    np.testing.assert_allclose(axes.T @ axes, np.eye(teacher.dim), atol=1e-4)
-    energy = (np.concatenate(list(teacher.encode_stream(texts))) @ axes) ** 2
-    assert (np.diff(energy.sum(0)) < 1e-4).all()
-    with pytest.raises(ValueError, match="are all zero"):
-        teacher.principal_axes([""])
-
-
 def test_a_teacher_that_cannot_be_learned_is_refused_before_any_work(stored):
     def check(*overrides):
         overrides = [f"--config.objective.distillation.{text}" for text in overrides]

@@ -190,8 +190,3 @@ def vectors(path: Path, texts: list[str], pooling: str, limit: int = POSITIONS) 
     pooled = {"mean": lambda row: row.mean(0), "first": lambda row: row[0]}
     pooled |= {"last": lambda row: row[-1], "max": lambda row: row.max(0)}
     return np.stack([pooled[pooling](row) for row in rows])
-
-
-def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference of two vectors, relative to their length."""
-    return (np.abs(found - expected).max(1) / np.linalg.norm(expected, axis=1)).max()

@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-import xling_jax
-from tests.cli.corpora_for_cli import write_tsv, xling
-from tests.train.processes import metrics_without_timing
 from xling_jax.config import load
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.registry import EXPORTERS
 from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import Dropout
 from xling_jax.options import OptionError
 from xling_jax.runs.export import vocab_arguments
-from xling_jax.runs.train import train_experiment
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.training import VocabFacts, check, resolve
 from xling_jax.train.warm_start import put_encoder
@@ -29,7 +24,6 @@ transformers = pytest.importorskip("transformers")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
 from tests.formats import huggingface_reference as reference  # noqa: E402
-from tests.formats import rotary_reference  # noqa: E402
 
 SOURCE = ["la mo ti ren", "kel da vi", "su kel mo la bor", "né ti"]
 TARGET = ["ren ti mo", "vi da kel la la", "bor su", "mo né ti su kel"]
@@ -231,77 +225,3 @@ def test_what_cannot_be_trained_on_is_refused(published, tmp_path):
     )
     with pytest.raises(OptionError, match=message):
         finetune(tmp_path / "m", "--config.vocab.extend=300")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_tsv(tmp_path_factory.mktemp("corpus") / "corpus.tsv")
-
-
-def settings_of(corpus, model):
-    return {
-        "train.model_init": model,
-        "data.corpora": f"('tsv:{corpus}',)",
-        "data.reader": "numpy",
-        "data.bucket_lengths": "(24,)",
-        "data.batch_size": 16,
-        "schedule.peak_value": 0.001,
-        "train.total_steps": 4,
-        "train.checkpoint_every_steps": 2,
-        "train.log_every_steps": 1,
-    }
-
-
-def train_here(settings, workdir):
-    words = [f"--config.{key}={value}" for key, value in settings.items()]
-    assert train_experiment(load("finetune", words), str(workdir)) == 0
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", [pytest.param("xlm", marks=pytest.mark.exhaustive), "modernbert"])
-def test_trained_on_several_devices_stopped_and_exported(published, corpus, tmp_path, kind):
-    """XLM: its vocabulary is `vocab.json`; LaBSE-like heads are in the test of a step."""
-    if kind in rotary_reference.CONFIGS:
-        rates = {"embedding_dropout": 0.1, "mlp_dropout": 0.1}
-        original = rotary_reference.save_model(tmp_path / "original", kind, **rates)
-        rates = {"embedding_dropout": 0.1, "activation_dropout": 0.1}
-    else:
-        original, rates = published(kind), {"dropout": 0.1}
-    convert_huggingface(original, tmp_path / "m")
-    settings, before = settings_of(corpus, tmp_path / "m"), load_model(tmp_path / "m")
-    train_here(settings, tmp_path / "w")
-    encoder = tmp_path / "w/encoder"
-    after = load_model(encoder)
-    assert after.vocab.fingerprint == before.vocab.fingerprint
-    for name in ("max_length_tokens", "preprocessing", "specials", "dim"):
-        assert after.config[name] == before.config[name]
-    assert rates.items() <= after.config["training"]["encoder"].items()
-    vectors = [xling_jax.load(path).encode(["la mo", "ti"]) for path in (encoder, tmp_path / "m")]
-    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
-
-    # From the checkpoint at step 2 again: the same bytes.
-    shutil.copytree(tmp_path / "w", tmp_path / "resumed")
-    shutil.rmtree(tmp_path / "resumed/checkpoints/00000004")
-    shutil.rmtree(tmp_path / "resumed/encoder")
-    train_here(settings, tmp_path / "resumed")
-    file = "encoder.safetensors"
-    assert (tmp_path / "resumed/encoder" / file).read_bytes() == (encoder / file).read_bytes()
-    assert metrics_without_timing(tmp_path / "resumed") == metrics_without_timing(tmp_path / "w")
-
-    # What was exported can be the beginning again, on several devices; without a rate it stays.
-    if kind == "modernbert":
-        EXPORTERS["onnx"](encoder, tmp_path / "onnx")  # checks its vectors
-    words = [f"--config.{key}={value}" for key, value in settings.items()]
-    xling("train", "--config", "finetune:devices=8", "--workdir", tmp_path / "eight", *words)
-    several = load_model(tmp_path / "eight/encoder")
-    again = flatten_dict(several.params, sep="/")
-    for name, value in flatten_dict(after.params, sep="/").items():
-        if "attention_input/bias" not in name:  # Adam enlarges the rounding of the keys' bias
-            np.testing.assert_allclose(again[name], value, atol=2e-4, err_msg=name)
-    settings |= {"train.model_init": tmp_path / "w"}
-    train_here(settings, tmp_path / "more")
-    # Without a rate the vectors stay those of the published encoder, also of padded batches.
-    settings |= {"train.model_init": tmp_path / "m", "schedule.peak_value": 0.0}
-    train_here(settings, tmp_path / "still")
-    vectors = [xling_jax.load(tmp_path / name).encode(reference.TEXTS) for name in ("still", "m")]
-    np.testing.assert_allclose(*vectors, atol=1e-6)

@@ -16,6 +16,7 @@ sentence_transformers = pytest.importorskip("sentence_transformers")
 
 from tests.formats import huggingface_reference  # noqa: E402
 from tests.formats import rotary_reference as reference  # noqa: E402
+from tests.formats.every_family import difference  # noqa: E402
 
 TEXTS = reference.TEXTS
 # The plain Gemma tokenizer has this class in mmBERT.
@@ -43,7 +44,7 @@ def test_vectors_are_those_of_transformers(tmp_path, kind, pooling, config):
     encoder = xling_jax.load(tmp_path / "m")
     assert encoder.max_length_tokens == reference.POSITIONS
     expected = reference.vectors(path, TEXTS, pooling)
-    assert reference.difference(encoder.encode(TEXTS), expected) < 1e-5
+    assert difference(encoder.encode(TEXTS), expected) < 1e-5
 
 
 def test_the_original_positions_beside_the_rotation_win(tmp_path):
@@ -53,7 +54,7 @@ def test_the_original_positions_beside_the_rotation_win(tmp_path):
     huggingface_reference.edit_json(path / "config.json", **both)
     convert_huggingface(path, tmp_path / "m", pooling="mean")
     expected = reference.vectors(path, TEXTS, "mean")
-    assert reference.difference(xling_jax.load(tmp_path / "m").encode(TEXTS), expected) < 1e-5
+    assert difference(xling_jax.load(tmp_path / "m").encode(TEXTS), expected) < 1e-5
 
 
 def _save_bare_qwen(path):
@@ -107,7 +108,7 @@ def test_sentence_transformers_are_converted_whole(published, tmp_path):
     assert recorded["pooling"].endswith("normalized")
     encoder = xling_jax.load(tmp_path / "m")
     assert encoder.dim == width and encoder.max_length_tokens == 21
-    assert reference.difference(encoder.encode(TEXTS), model.encode(TEXTS)) < 1e-5
+    assert difference(encoder.encode(TEXTS), model.encode(TEXTS)) < 1e-5
 
 
 def test_an_earlier_layer_has_no_final_norm(published, tmp_path):
@@ -117,7 +118,7 @@ def test_an_earlier_layer_has_no_final_norm(published, tmp_path):
     states, mask = huggingface_reference.token_states(path, TEXTS, 2, reference.POSITIONS)
     expected = huggingface_reference.mean(states, mask)
     found = xling_jax.load(tmp_path / "m").encode(TEXTS)
-    assert reference.difference(found, expected) < 1e-5
+    assert difference(found, expected) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """lab/mini/reshape.py: static encoders averaged, widened, rotated, narrowed and in codes."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -102,36 +100,3 @@ def test_more_dimensions_of_tokens_rotated_and_narrowed(
     with pytest.raises(SystemExit):
         reshape(*join, tmp_path / "refused")
     assert f"of shape [{vocab.size}, any]" in capsys.readouterr().err
-
-
-@pytest.mark.exhaustive
-def test_codes_are_the_nearest_centroids_with_the_best_factor(reshape, vocab, sentences, tmp_path):
-    arguments = {"width": 16, "features": ["pairs", "triples"], "feature_rows": 1200}
-    arguments |= {"feature_width": 12, "pad_id": vocab.pad_id}
-    static = NumpyStatic(vocab.size, **arguments)
-    generator = np.random.default_rng(0)
-    stored = random_static(static, vocab, sentences)
-    rows = generator.normal(size=(1200, 12)).astype("f4") * np.linspace(2, 1, 12, dtype="f4")
-    rows[7] = 0
-    stored["feature_embedding"] = rows
-    stored["feature_weight"][:] = generator.uniform(0.1, 3, 1200)
-    save(tmp_path / "m", vocab, "static", arguments, stored)
-    reshape("--model", tmp_path / "m", "--storage", "pq", "--output", tmp_path / "pq")
-    assert json.loads((tmp_path / "pq/config.json").read_text())["encoder"]["storage"] == "pq"
-    spec = load_model(tmp_path / "pq")
-    reduced, kept = spec.stored, spec.params["feature_embedding"]
-    assert reduced["narrow_rows"].shape == (1200, 3) and not kept[7].any()
-    rows = rows * stored["feature_weight"][:, None]
-    # Centroids by hand: of all of a group's, the nearest to the row of length 1.
-    units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
-    codebooks = reduced["codebooks"].astype(np.float64)
-    for row in (0, 1, 1199):
-        found = []
-        for group, codebook in enumerate(codebooks):
-            distances = np.square(codebook - units[row, 4 * group : 4 * group + 4]).sum(axis=1)
-            assert reduced["narrow_rows"][row, group] == distances.argmin()
-            found.extend(codebook[distances.argmin()])
-        factor = np.dot(found, rows[row]) / np.dot(found, found)  # of the least squared error
-        np.testing.assert_allclose(kept[row], np.array(found) * factor, rtol=1e-4, atol=1e-6)
-    # Two bits a number, one by one, leave at best 0.1175 of a Gaussian's variance (Lloyd and Max).
-    assert np.square(kept - rows).sum() < 0.11 * np.square(rows).sum()

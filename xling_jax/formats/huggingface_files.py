@@ -293,11 +293,6 @@ class Tensors:
             self._readers[_modern(name)] = functools.partial(_read_torch, value, where)
 
 
-def with_unused_rows(table: np.ndarray, rows: int) -> np.ndarray:
-    """A copy of a table of tokens with zeros behind it, for padding and what has no vector."""
-    return np.concatenate([table, np.zeros((rows - len(table), table.shape[1]), np.float32)])
-
-
 def _read(path: Path, file: Any, name: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
     dtype = file.get_slice(name).get_dtype()
     if dtype not in dtypes:

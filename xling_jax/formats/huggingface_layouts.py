@@ -13,13 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.formats.huggingface_files import (
-    CONFIG_FILE,
-    Settings,
-    Tensors,
-    read_settings,
-    with_unused_rows,
-)
+from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, Tensors, read_settings
 from xling_jax.models.numpy_bert import POSITION_BUCKETS
 from xling_jax.registry import check_choice
 
@@ -205,7 +199,8 @@ def encoder_params(
         params["position_embedding"] = positions[published.first_position :]
     elif len(types):
         table = table + types
-    params["embedding"] = with_unused_rows(table, arguments["vocab_size"])
+    unused = np.zeros((arguments["vocab_size"] - len(table), width), np.float32)
+    params["embedding"] = np.concatenate([table, unused])
     if (unplaced := published.unplaced_id) is not None:  # the row of all of them
         params["embedding"][unplaced] += positions[unplaced]
     if buckets := published.position_buckets:
@@ -233,6 +228,9 @@ def _layer_params(tensors: Tensors, number: int, published: Published) -> dict[s
         "ffn_inner": ("ffn_inner_bias", width, (ffn_width,) * gates),
         "ffn_outer": ("ffn_outer_bias", ffn_width, (width,)),
     }
+    # The input of the first layer may be normalized already.
+    normed = not number and sizes.get("embedding_norm") and sizes["norm_placement"] == "pre"
+    skipped = "attention_norm" if normed else ""
     params: dict[str, Any] = {}
     for ours, pattern in layout.layer.items():
         names = pattern.format(number).split()
@@ -247,18 +245,13 @@ def _layer_params(tensors: Tensors, number: int, published: Published) -> dict[s
             params[ours] = {
                 key: np.concatenate([part[key] for part in parts], axis=-1) for key in parts[0]
             }
-        # The input of the first layer may be normalized already.
-        elif number or ours != "attention_norm" or not _is_normed(sizes):
+        elif ours != skipped:
             size = head if ours in ("query_norm", "key_norm") else width
             params[ours] = _norm(tensors, *names, size, published)
     if layout.gate_first:
         inner = params["ffn_inner"]
         params["ffn_inner"] = {key: np.roll(inner[key], ffn_width, axis=-1) for key in inner}
     return params
-
-
-def _is_normed(sizes: Mapping[str, Any]) -> bool:
-    return bool(sizes.get("embedding_norm")) and sizes["norm_placement"] == "pre"
 
 
 def _norm(tensors: Tensors, name: str, width: int, published: Published) -> dict[str, np.ndarray]:

@@ -160,7 +160,9 @@ def load_tokenizer(content: bytes, where: str) -> Any:
         for charsmap in _CHARSMAP.findall(content):
             _check_charsmap(base64.b64decode(charsmap.replace(rb"\/", b"/"), validate=True))
         tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
-        check_ids(tokenizer)
+        # The library would visit the millions of ids below.
+        if (largest := max(tokenizer.get_vocab().values(), default=0)) > _MAX_ID:
+            raise ValueError(f"id {largest} is too large for a vocabulary")
         return tokenizer
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -197,12 +199,6 @@ def unknown_id(tokenizer: Any) -> int | None:
         token = tokenizer.model.unk_token
         return None if token is None else tokenizer.token_to_id(token)
     return json.loads(tokenizer.to_str())["model"].get("unk_id")
-
-
-def check_ids(tokenizer: Any) -> None:
-    """Raises ValueError for an id so large that the library would visit millions below it."""
-    if (largest := max(tokenizer.get_vocab().values(), default=0)) > _MAX_ID:
-        raise ValueError(f"id {largest} is too large for a vocabulary")
 
 
 def _encode_fast(tokenizer: Any, texts: Sequence[str]) -> list[Any]:
