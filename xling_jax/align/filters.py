@@ -6,20 +6,22 @@ Every filter is off until asked for, and counts what it drops under one name.
 from __future__ import annotations
 
 import dataclasses
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
+
+import regex
 
 from xling_jax.options import OptionError, option
 from xling_jax.registry import import_extra
 from xling_jax.text.languages import to_iso639_1
 from xling_jax.text.splitting import count_words
 
-# Of a text that has only letters, their marks and spaces; a mark without a letter is no word.
-_WORD = re.compile(r"\w\S*")
+_LETTER = regex.compile(r"(?V1)\p{L}[\p{M}--\p{Variation_Selector}]*")
 # Digits, and groups of three after them: 1,000 and 1.000 and 1 000, with a narrow space or not.
-_NUMBER = re.compile(r"\d{1,3}(?:[.,'’ \u00a0\u2009\u202f]\d{3})+(?!\d)|\d+")
+_NUMBER = regex.compile(r"\d{1,3}(?:[.,'’ \u00a0\u2009\u202f]\d{3})+(?!\d)|\d+")
+
+TextFilter = Callable[[str], str | None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,20 +62,30 @@ class Filters:
             raise OptionError(f"--max-length-ratio {self.max_length_ratio:g}: must be at least 1")
 
     def of_side(self, side: int) -> TextFilter:
-        """The filter of the texts of the source, 0, or target, 1.
+        """Says why a text of the source, 0, or target, 1, is not mined, or None.
 
         Raises:
             OptionError: if the language is not one that can be identified.
             ImportError: if the extra `langid` is not installed.
         """
-        return TextFilter(self, self.languages[side] if self.languages else None)
+        language = to_iso639_1(self.languages[side]) if self.languages else None
+        classify = _classifier(self.languages[side], language) if language else None
+
+        def problem(text: str) -> str | None:
+            if self.min_words or self.max_words:
+                num_words = count_words(text)
+                if num_words < (self.min_words or 0):
+                    return "too_short"
+                if self.max_words and num_words > self.max_words:
+                    return "too_long"
+            if classify and classify(text)[0] != language:
+                return "wrong_language"
+            return None
+
+        return problem
 
     def of_given_pairs(self) -> Callable[[str, str], str | None]:
-        """Says why a given pair is dropped, or None: both texts must pass what mined ones must.
-
-        Raises:
-            OptionError, ImportError: as `of_side`.
-        """
+        """Says why a given pair is dropped, or None: both texts must pass what mined ones must."""
         of_source, of_target = self.of_side(0), self.of_side(1)
         return lambda source, target: (
             of_source(source) or of_target(target) or self.pair_problem(source, target)
@@ -92,57 +104,13 @@ class Filters:
         return None
 
 
-class TextFilter:
-    """Says why a text of a language (None for any) is not mined.
-
-    Raises:
-        OptionError, ImportError: as `Filters.of_side`.
-    """
-
-    def __init__(self, filters: Filters, language: str | None = None):
-        self._filters = filters
-        self._language = language and to_iso639_1(language)
-        self._classify = _classifier(language, self._language) if language else None
-
-    def __call__(self, text: str) -> str | None:
-        """Why a text is not mined, or None."""
-        filters = self._filters
-        if filters.min_words or filters.max_words:
-            num_words = count_words(text)
-            if num_words < (filters.min_words or 0):
-                return "too_short"
-            if filters.max_words and num_words > filters.max_words:
-                return "too_long"
-        if self._classify and self._classify(text)[0] != self._language:
-            return "wrong_language"
-        return None
-
-
 def letters_of(text: str) -> str:
-    """The letters of a text in lower case, as words; the text itself if it has none."""
-    letters = unicodedata.normalize("NFKC", text).casefold().translate(_LETTERS_ONLY)
-    return " ".join(_WORD.findall(letters)) or text
+    """The letters of a text in lower case, with their marks; the text itself if it has none.
 
-
-class _LettersOnly(dict[int, str]):
-    """For `str.translate`: keeps letters and their marks, and makes spaces of all else.
-
-    Words differ by marks, such as the vowel signs of Indic scripts, though Python does not count
-    them as letters. Variation selectors are marks too, but only change how a character looks.
+    Words differ by marks, such as the vowel signs of Indic scripts. Variation selectors are marks,
+    too, but only change how a character looks.
     """
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        is_mark = unicodedata.category(character) in ("Mn", "Mc")
-        if is_mark and "VARIATION SELECTOR" in unicodedata.name(character, ""):
-            self[code] = ""  # inside of a word, too
-        else:
-            is_letter = character.isalnum() and not character.isdecimal()
-            self[code] = character if is_mark or is_letter else " "
-        return self[code]
-
-
-_LETTERS_ONLY = _LettersOnly()
+    return "".join(_LETTER.findall(unicodedata.normalize("NFKC", text).casefold())) or text
 
 
 def numbers_of(text: str) -> Counter[str]:
