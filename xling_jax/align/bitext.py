@@ -136,9 +136,6 @@ def read_sides(
 
     A side without files is its column of `pairs`. Filters apply to the files alone; `read` gives
     the lines of a path.
-
-    Raises:
-        ValueError: as `Side.add`.
     """
     sides = []
     for column, (files, given) in enumerate(zip(paths, vectors, strict=True)):

@@ -195,10 +195,8 @@ class Calibration:
         """Whether the estimate holds: pairs that count as wrong score as wrong pairs do.
 
         It does not where translations score hardly more than their runners-up, as in manuals and
-        lists of messages, whose sentences resemble one another.
-
-        Args:
-            pairs: and errors: see `probabilities`.
+        lists of messages, whose sentences resemble one another. Pairs and errors: see
+        `probabilities`.
         """
         wrong = 1 - self.probabilities(pairs)
         if not len(pairs):
@@ -209,25 +207,17 @@ class Calibration:
         return float(np.mean(wrong * (is_high - _SHARE_HIGH))) <= _MAX_EXCESS
 
     def precisions(self, pairs: MinedPairs) -> np.ndarray:
-        """The expected precision of the first 1, 2, … pairs.
+        """The expected precision of the first 1, 2, … pairs, [pairs] float64, best first.
 
-        Args:
-            pairs: best first; and errors: see `probabilities`.
-
-        Returns:
-            [pairs] float64.
+        Pairs and errors: see `probabilities`.
         """
         return np.cumsum(self.probabilities(pairs)) / np.arange(1, len(pairs) + 1)
 
     @checks_numbers
     def count_for(self, pairs: MinedPairs, precision: float) -> int:
-        """The most pairs, best first, that are expected to have a precision.
+        """The most pairs, best first, that are expected to have a precision between 0 and 1.
 
-        Pairs with equal scores are kept or dropped together.
-
-        Args:
-            pairs: best first; and errors: see `probabilities`.
-            precision: between 0 and 1.
+        Pairs with equal scores are kept or dropped together. Pairs and errors: see `probabilities`.
         """
         is_end = np.append(pairs.scores[1:] < pairs.scores[:-1], True)[: len(pairs)]
         enough = np.flatnonzero((self.precisions(pairs) >= precision) & is_end)

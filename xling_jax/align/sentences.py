@@ -166,10 +166,6 @@ def overlap_vectors(
     """[num_overlaps, sentences, dim] vectors of the `overlaps` of each document.
 
     Every distinct text is encoded once, all in one call.
-
-    Raises:
-        ValueError: if `encode` returns another number of rows, no matrix, or a value that is not
-            finite.
     """
     texts = [text for d in documents for row in overlaps(d, num_overlaps) for text in row]
     row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}

@@ -62,9 +62,6 @@ def stage_vectors(
         encode: yields the unit vectors from a row on, in chunks that end where a run from that row
             would end them too.
         shape: of the [texts, dim] float32 that are returned, mapped from the file.
-
-    Raises:
-        OSError: if writing fails, as on a full disk; what is complete stays.
     """
     path = directory / f"{name}.f32"
     rows = _Rows(directory / f"{name}.json", made_from, {path: 4 * shape[1]})
@@ -100,10 +97,7 @@ def stage_candidates(
     Source texts, those of `rows`, are searched in spans. Neighbors of source texts are final with
     their span; those of target texts are merged with what earlier spans found, the same whatever
     the spans are. `made_from` is what determines the neighbors, as JSON; other arguments and errors
-    as `mining.find_candidates`.
-
-    Raises:
-        OSError: if writing fails; what is complete stays. Nothing is written if a side is empty.
+    as `mining.find_candidates`. Nothing is written if a side is empty.
     """
     source, target = _unit_rows(source, "source"), _unit_rows(target, "target")
     if rows != slice(None):

@@ -59,15 +59,7 @@ _SLACK_WORDS = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TranslationRules:
-    """Rules for aligned sentences.
-
-    Attributes:
-        max_cost: of the aligned sentences, see `align.sentences.Group`.
-        max_length_ratio: most words of the longer side for each of the shorter, beyond 5 words; a
-            large number disables the rule.
-        keep_copies: keep pairs whose sides differ at most in case and white space: untranslated.
-        keep_duplicates: keep pairs that differ from an earlier one at most in case and white space.
-    """
+    """Rules for aligned sentences; a length ratio that is large enough disables that rule."""
 
     max_cost: float = option(
         0.7, "drop aligned sentences that cost more", positive=True, metavar="COST"

@@ -45,7 +45,7 @@ def match_urls(
     source_language: str,
     target_language: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs documents whose URLs differ only in the name of their language.
+    """Pairs documents whose URLs (None or "" for none) differ only in the name of their language.
 
     Each document is in one pair at most. The rules apply in this order, within each rule the first
     documents first: a stripped source URL equals a target URL (`site/page?lang=fr`, `site/page`); a
@@ -53,12 +53,6 @@ def match_urls(
     `site/en/page`).
     Choice: the published script visits the pairs of a rule in no particular order, and compares
     https URLs with "http://" prepended; here https counts as http.
-
-    Args:
-        source_urls: the URL of each document; None or "" if it has none.
-        target_urls: likewise.
-        source_language: ISO 639-1 code, such as "fr".
-        target_language: likewise.
 
     Returns:
         Source rows and target rows of the pairs, [p] int64 each.
@@ -87,21 +81,17 @@ def match_urls(
 
 
 def strip_url(url: str, language: str) -> str | None:
-    """Strips the name of a language from a URL.
+    """Strips the name of a language, an ISO 639-1 code, from a URL, with or without "http://".
 
     Applies the first of these that changes the URL: remove tokens of the language that stand
     between characters other than letters and digits, from the path and from query values; remove
     query variables that name a language (`clang=1`) as well; do both with the tokens of all
     languages (`/en-en/fr-fr`). A query variable is dropped if nothing is left of its name or value,
-    and otherwise unchanged. Parameters and fragments are dropped, the host is kept.
+    and otherwise unchanged. Parameters and fragments are dropped, the host is kept. The only token
+    of a code outside the published table is itself.
 
-    Args:
-        url: with or without "http://".
-        language: ISO 639-1 code. The only token of a code outside the published table is itself.
-
-    Returns:
-        The stripped URL in the form of `normalize_url`; None if there is nothing to strip or the
-        URL has no host.
+    Returns the stripped URL in the form of `normalize_url`; None if there is nothing to strip or no
+    host.
     """
     url = normalize_url(url)
     own, every = (language,), tuple(sorted({*_TOKENS, language}))

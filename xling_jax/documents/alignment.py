@@ -153,12 +153,7 @@ class DocumentAligner(AlignmentOptions):
         """Fits an estimator to the sentences of each side, for these and for later documents.
 
         With `debias="auto"`, sides with too little text, or whose language no rank hides, are not
-        debiased, with a warning.
-
-        Args:
-            sides: source and target.
-            vectors: their sentence vectors, [n, dim] and [m, dim], at least one each; may be
-                memory-mapped.
+        debiased, with a warning. Vectors, at least one a side, may be memory-mapped.
 
         Raises:
             ValueError: if a side has too few for the rank given as `debias`.
@@ -214,8 +209,7 @@ class FittedPair:
     def load(cls, path: str | os.PathLike[str]) -> FittedPair:
         """Reads a file written by `save`; executes nothing, and gives the same bits as saved.
 
-        Raises:
-            ValueError, OSError: if the file is damaged, holds something else, or cannot be read.
+        ValueError if the file is damaged or holds something else.
         """
         with open(path, "rb"):  # the errors of safetensors do not name the file
             pass
@@ -245,14 +239,9 @@ class FittedPair:
     ) -> list[Lawdr]:
         """The estimators for documents in these languages, in this order.
 
-        Args:
-            languages: of the two sides.
-            model: fingerprint of the encoder; "" if unknown, which fits any.
-            dim: of the vectors.
-            document_mode: what is encoded at once.
-
         Raises:
-            ValueError: if they were fitted to other languages or to vectors of another kind.
+            ValueError: if they were fitted to other languages, another model ("" fits any), or
+                vectors of another kind.
         """
         known = dict(zip(self.languages, self.estimators))
         if sorted(languages) != sorted(self.languages):

@@ -93,15 +93,9 @@ def _spread(points: np.ndarray) -> float:
 
 
 def held_out_likelihood(points: np.ndarray, candidates: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """Mean log likelihood of a point, held out with its fold, up to a constant.
+    """Mean log likelihood of a point, held out with its fold, up to a constant; [c] float64.
 
-    Args:
-        points: [n, d] float64.
-        candidates: [c] bandwidths above 0.
-        fold: [n] int, the number of the fold of each point.
-
-    Returns:
-        [c] float64.
+    For points [n, d], bandwidths [c] above 0, and the number of each point's fold, [n] int.
     """
     n, dim = points.shape
     neighbors = np.empty((len(candidates), n), np.int64)
@@ -162,9 +156,6 @@ class TophatDensity:
             statistics: of the vectors, if known.
             seed: see `choose_bandwidth`.
             report: see `neighbor_counts`.
-
-        Raises:
-            ValueError: if there are no vectors or a value is not finite.
         """
         vectors = as_embeddings(vectors, "vectors")
         statistics = gram_matrix(vectors) if statistics is None else statistics
@@ -181,17 +172,10 @@ class TophatDensity:
         return cls(mean, axes, points, float(bandwidth), counts)
 
     def counts(self, vectors: np.ndarray) -> np.ndarray:
-        """Counts the fitted sentences within the bandwidth of each vector.
+        """Counts the fitted sentences within the bandwidth of each vector, [n] int64.
 
-        Args:
-            vectors: [n, dim]; may be memory-mapped. The fitted vectors are recognized, and their
-                counts are not computed again.
-
-        Returns:
-            [n] int64, proportional to the density: a fitted sentence counts itself.
-
-        Raises:
-            ValueError: if the dim is not that of the fitted vectors, or a value is not finite.
+        Proportional to the density: a fitted sentence counts itself. Vectors [n, dim] may be
+        memory-mapped; the fitted ones are recognized, and their counts are not computed again.
         """
         vectors = as_embeddings(vectors, "vectors", len(self.mean))
         points = _project(vectors, self.mean, self.axes)
@@ -203,18 +187,11 @@ class TophatDensity:
 def neighbor_counts(
     queries: np.ndarray, points: np.ndarray, radius: float, report: Report | None = None
 ) -> np.ndarray:
-    """Counts, for every query, the points at most `radius` away.
+    """Counts, for every query, the points at most `radius` away, itself included; [n] int64.
 
-    In float64; a pair that rounding leaves on the boundary is within.
-
-    Args:
-        queries: [n, d] of any real number type; finite.
-        points: [m, d], likewise. Passing the same object as `queries` halves the work.
-        radius: nonnegative.
-        report: called with the amount of work done and the total.
-
-    Returns:
-        [n] int64. A query that is one of the points counts itself.
+    In float64; a pair that rounding leaves on the boundary is within. Passing the same object as
+    `queries` [n, d] and `points` [m, d] halves the work. `report` is called with the work done and
+    the total.
 
     Raises:
         ValueError: if shapes disagree, the radius is negative, or a value is not finite.

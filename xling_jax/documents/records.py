@@ -136,10 +136,7 @@ def load_alignment_data(
     """Reads one file in which documents of equal id are translations, as in WMT19.
 
     Languages are in the order given, or else that of the file; options as of `read_documents`.
-
-    Raises:
-        ValueError, OSError: if a file is broken or cannot be read, a language is missing, or there
-            are no gold pairs.
+    ValueError if a language is missing or there are no gold pairs.
     """
     by_language = collect_documents(path, **options)
     codes = list(by_language) if languages is None else languages_lib.check_languages(languages)
@@ -167,9 +164,6 @@ def load_document_pairs(
 
     `gold` is a file of `read_gold`, which names the data; `languages` are None if each collection
     holds one; options as of `read_documents`.
-
-    Raises:
-        ValueError, OSError: if a file is broken or cannot be read, or both languages are the same.
     """
     wanted = [None, None] if languages is None else languages
     if len(wanted) != 2:
@@ -187,11 +181,7 @@ def load_document_pairs(
 def collect_documents(
     path: str | Path, *, keep_sentences: bool = True, name: str | None = None, **options: Any
 ) -> dict[str, Documents]:
-    """Reads a file of documents, by language in the order of the file; options of `read_documents`.
-
-    Raises:
-        ValueError, OSError: as `read_documents`, and if an id occurs twice in a language.
-    """
+    """Reads a file of documents, by language in its order; options of `read_documents`."""
     name = name or shown(path)
     return group_by_language(read_documents(path, name=name, **options), name, keep_sentences)
 
@@ -201,8 +191,7 @@ def group_by_language(
 ) -> dict[str, Documents]:
     """Gathers the documents of the file `name`, by language in their order.
 
-    Raises:
-        ValueError: if an id occurs twice in a language.
+    ValueError if an id occurs twice in a language.
     """
     by_language: dict[str, Documents] = {}
     lines: dict[tuple[str, str], int] = {}
@@ -225,11 +214,7 @@ def group_by_language(
 def choose_language(
     by_language: dict[str, Documents], path: str | Path, language: str | None
 ) -> Documents:
-    """Returns the documents of one language of a file; of its only language, or none, for None.
-
-    Raises:
-        ValueError: if the language is missing, or None was given and there are several.
-    """
+    """Returns the documents of one language of a file; of its only language, or none, for None."""
     if language is not None:
         languages_lib.check_known(language, list(by_language), str(path))
         return by_language[language]
@@ -245,10 +230,10 @@ def read_documents(
     splitter: str = "rule",
     name: str | None = None,
 ) -> Iterator[Document]:
-    """Reads documents one by one.
+    """Reads documents one by one from JSON lines, maybe compressed; blank lines are skipped.
 
     Args:
-        path: JSON lines, maybe compressed; blank lines are skipped.
+        path: of the file.
         domain: the field that restricts candidates; required in every document if given.
         splitter: finds the sentences of `text`, see `split_sentences`.
         name: of the file, for messages; None for its path.
@@ -256,7 +241,6 @@ def read_documents(
     Raises:
         ValueError: if a line is broken, is not a JSON object, or lacks `id`, `lang`, the domain, or
             both `text` and `sentences`; names file and line.
-        OSError: if the file cannot be read.
     """
     name = name or shown(path)
     for number, line in enumerate(iterate_lines(path, name), 1):
@@ -336,19 +320,11 @@ def number_sentences(
 
 
 def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | list[str]]:
-    """Reads documents to embed, one per line, blank lines included.
+    """Reads documents to embed, one per line, blank lines included: texts, or lists of sentences.
 
-    Args:
-        path: maybe compressed, "-" for stdin. Lines are JSON with `text` or `sentences` if the file
-            name has `.jsonl` or the first nonblank line begins with "{"; otherwise plain text.
-        splitter: "sentencex" splits texts here, by the language in `lang`; others leave them whole
-            for the encoder to split.
-
-    Yields:
-        The text or the sentences of each document.
-
-    Raises:
-        ValueError, OSError: if a line cannot be used (named), or the file cannot be read.
+    Lines are JSON with `text` or `sentences` if the file name has `.jsonl` or the first nonblank
+    line begins with "{"; otherwise plain text. The splitter "sentencex" splits texts here, by the
+    language in `lang`; others leave them whole for the encoder to split.
     """
     records = True if ".jsonl" in Path(path).name else None
     for number, line in enumerate(iterate_lines(path), 1):
@@ -372,9 +348,6 @@ def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
 
     Swapped columns are accepted, line by line: WMT16 puts French pages first in one file and
     English pages in another. Lines that could be read either way are read as most others are.
-
-    Raises:
-        ValueError, OSError: if a line is not a pair of known ids (named), or there is none.
     """
     rows = [{name: row for row, name in enumerate(side.ids)} for side in (source, target)]
     read, votes = [], 0
@@ -407,10 +380,6 @@ def read_pairs_of_ids(
     """Reads the pairs of documents that `xling align` writes, as ids of both sides.
 
     Lines are `score<TAB>source id<TAB>target id` or without the score, maybe compressed.
-
-    Raises:
-        ValueError: if a line is broken or names no document; says which line.
-        OSError: if the file cannot be read.
     """
     pairs = []
     for number, line in enumerate(iterate_lines(path), 1):

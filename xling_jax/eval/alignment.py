@@ -291,9 +291,6 @@ def measure_alignment(
         baselines: name -> function from whole documents to embeddings [n, dim].
         texts: whole documents by language; None for those of `data`, whose sentences may be
             overlapping windows.
-
-    Raises:
-        ValueError: if there are no sentences, or vectors are not finite.
     """
     vectors = {}
     for code, side in data.documents.items():
@@ -345,15 +342,8 @@ def represent_documents(
 ) -> dict[str, np.ndarray]:
     """Makes document vectors of one language, as `Lawdr` would in each of some `REPRESENTATIONS`.
 
-    Args:
-        vectors: [n, dim] vectors of all sentences of the language; may be memory-mapped.
-        offsets: [docs + 1] int, see `lawdr.document_vectors`.
-        names: of the representations.
-        rank: components to remove in the debiased ones; with 0 they are those of the biased ones.
-        seed: of the density's cross-validation.
-
-    Returns:
-        [docs, dim] float32 for each; all-zero for documents without sentences.
+    With rank 0 the debiased ones are those of the biased ones. Returns [docs, dim] float32 for
+    each; all-zero for documents without sentences.
     """
     weighting = "kde" if any(name.endswith("weighted") for name in names) else "none"
     lawdr = Lawdr(rank=rank or None, weighting=weighting, seed=seed).fit(vectors)
@@ -425,14 +415,10 @@ def score_sentence_alignment(
 
     Strict: a group is right if the other alignment has it. Lax: also if it shares a sentence on
     both sides with a group there. Sentences without translation count for precision, not for
-    recall.
+    recall. Groups are the positions of their source and target sentences.
 
-    Args:
-        found: groups of each document, the positions of their source and target sentences.
-        gold: the right groups of the same documents.
-
-    Returns:
-        `strict_precision`, `strict_recall`, `strict_f1`, and the same with `lax`; 0 without groups.
+    Returns `strict_precision`, `strict_recall`, `strict_f1`, and the same with `lax`; 0 without
+    groups.
     """
     totals = {"precision": 0, "recall": 0}
     right = {f"{kind}_{share}": 0 for kind in ("strict", "lax") for share in totals}

@@ -105,8 +105,8 @@ def calibrate(
     The sets are translations that it was not trained on, best of several kinds of text.
 
     Raises:
-        ValueError: if there are too few pairs for a curve, an embedding is not finite, or the
-            encoder does not tell translations from other pairs.
+        ValueError: if there are too few pairs for a curve, or the encoder does not tell
+            translations from other pairs.
     """
     found: dict[str, dict[float, list[KnownPairs]]] = {
         margin: {share: [] for share in SHARES} for margin in MARGINS

@@ -80,16 +80,13 @@ def load_classification_data(
 ) -> ClassificationData:
     """Reads `{train,dev,test}.LANG.tsv` files of `label<TAB>text`.
 
-    Args:
-        path: directory of the files, TSV, CSV, JSON lines or Parquet, possibly compressed. A first
-            line with the cells `label` and `text` is a header, and further columns are then
-            ignored.
-        languages: those to read, in this order; None for all, sorted.
+    TSV, CSV, JSON lines or Parquet, maybe compressed. A first line with the cells `label` and
+    `text` is a header, and further columns are then ignored. Languages are in the order given; None
+    for all.
 
     Raises:
         ValueError, OSError: if `train`, both `dev` and `test`, or a language is missing; if a file
-            breaks a rule (names file and line), seems to have label and text swapped, or cannot be
-            read.
+            breaks a rule (names file and line), or seems to have label and text swapped.
     """
     directory = Path(path).expanduser()
     found = _find_files(directory)

@@ -44,11 +44,8 @@ def list_trainings(
 
     `zero-shot` trains on each language and tests on all. `targeted` trains, selects and tests in
     one language; what Yu et al. (2018) call targeted, a zero-shot classifier selected in the test
-    language, is the oracle of zero-shot. `leave-one-out` trains on all languages but the one it
-    tests on.
-
-    Raises:
-        ValueError: if the protocol is unknown or the languages leave nothing to measure.
+    language, is the oracle of zero-shot. `leave-one-out` trains on all languages but that of the
+    test.
     """
     check_choice("protocol", protocol, PROTOCOLS)
     tests = tuple(test_languages)
@@ -83,17 +80,8 @@ def measure_protocol(
 
     With both dev and test text, the classifier is selected on the dev split of the training
     languages; with one of them, that one is tested on and the training text selects. Test
-    languages select nothing, except for the oracle.
-
-    Args:
-        embed: texts to examples.
-        data: has training text in all train languages.
-        protocol: see `list_trainings`.
-        classifier: one of `CLASSIFIERS`.
-        train_languages: None for all that have training text.
-        c_values: see `train_classifier`.
-        seeds: of the neural classifiers; the others use the first, for folds alone.
-        baselines: also measure a bag of words and the most common label.
+    languages select nothing, except for the oracle. Of the seeds, `logreg` and `svm` use the first,
+    for folds alone; `c_values` are as for `train_classifier`.
 
     Raises:
         ValueError: if languages are missing, or a training text has too few labels.
@@ -169,20 +157,13 @@ class ClassificationMatrix:
 
     Attributes:
         train_languages: names of the rows; "itself" or "the others" where there is only one.
-        test_languages: names of the columns.
         by_seed: "accuracy" (on embeddings), where there is development text beside the test text
             "oracle" (selected on that of the test language), and with baselines "bag_of_words" and
             "chance" (always the most common training label) -> [seeds, train, test] float64 in
             [0, 1]; NaN where not measured.
-        labels: of the training text.
-        test_split: the split that was tested on.
-        protocol: one of `PROTOCOLS`.
-        classifier: one of `CLASSIFIERS`.
-        seeds: of the classifier; one for `logreg` and `svm`, where only folds are random.
         selection: the rule that selected the classifier.
         chosen: what was selected in each training, C or the epoch, for each seed.
-        num_train: training texts of each training.
-        num_test: test texts of each test language.
+        num_train, num_test: texts of each training and of each test language.
     """
 
     train_languages: tuple[str, ...]
@@ -227,11 +208,10 @@ class ClassificationMatrix:
         return _mean(self.accuracies[kind][row][self._cells("cross")[row]])
 
     def scores(self, name: str) -> dict[str, float]:
-        """The named numbers of a data set, in [0, 1]; the primary one is `NAME/cross`.
+        """The named numbers of a data set; the primary one is `NAME/cross`.
 
-        `NAME/same`, `NAME/cross`, `NAME/all`, `NAME/x_cross_TRAIN`, `NAME/accuracy_TRAIN_TEST`,
-        with several seeds `NAME/cross_sd`, with an oracle `NAME/oracle_cross` and with baselines
-        `NAME/bag_of_words_cross`, and so on.
+        `NAME/same`, `NAME/x_cross_TRAIN`, `NAME/accuracy_TRAIN_TEST`, with several seeds
+        `NAME/cross_sd`, with an oracle `NAME/oracle_cross`, and so on.
         """
         scores = {}
         for kind, values in self.accuracies.items():

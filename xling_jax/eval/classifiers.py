@@ -61,15 +61,10 @@ def train_classifier(
 ) -> tuple[list[Selected], list[dict[str, Selected]]]:
     """Trains a classifier and selects it on development text, and again on that of each oracle.
 
-    Args:
-        name: one of `CLASSIFIERS`.
-        train: of at least two labels.
-        dev: to select on; without it `logreg` and `svm` cross-validate on the training text, and
-            the neural ones hold out a tenth of it.
-        oracles: development text to select on once more, by name.
-        c_values: inverse regularization strengths to choose from; a single one saves the search.
-            None: those of `default_c_values`.
-        seeds: of first weights, order and dropout, or of the folds.
+    Without `dev`, `logreg` and `svm` cross-validate on the training text, and the neural ones hold
+    out a tenth of it. A single one of the `c_values`, inverse regularization strengths, saves the
+    search; None are those of `default_c_values`. Seeds are of first weights, order and dropout, or
+    of the folds.
 
     Returns:
         The classifier selected for each seed, and for each seed those of the oracles.

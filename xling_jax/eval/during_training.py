@@ -23,9 +23,6 @@ def check_evaluation(
     """Refuses what can be refused before the data, task -> paths, is read.
 
     `metrics` are config keys that name a metric, such as `train.best_metric`, and which.
-
-    Raises:
-        OptionError: if a path is missing, or no task measures a metric.
     """
     for task, paths in evaluation.items():
         for path in paths:
@@ -39,11 +36,7 @@ def check_metrics(
     metrics: Mapping[str, str],
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuses metrics that nothing measures; `names` of data sets -> tasks are None until known.
-
-    Raises:
-        OptionError: naming the setting.
-    """
+    """Refuses metrics that nothing measures; `names` of data sets -> tasks are None until known."""
     for setting, metric in metrics.items():
         data, _, last = metric.rpartition("/")
         if not any(evaluation.values()):
@@ -86,12 +79,8 @@ def read_evaluation(
 ) -> dict[str, Measure]:
     """Reads the data to measure while training; arguments as `check_evaluation`.
 
-    Returns:
-        Name of each data set -> function from an encoder to its metrics.
-
-    Raises:
-        OptionError: if two data sets have the same name, or none has a metric.
-        ValueError, OSError: if the data is broken or has too few of the languages.
+    Returns the name of each data set -> function from an encoder to its metrics. OptionError if two
+    have the same name, or none has a metric.
     """
     named: dict[str, Measure] = {}
     task_of: dict[str, str] = {}

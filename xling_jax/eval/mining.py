@@ -214,12 +214,7 @@ class MiningScores:
 
 
 class ScoreTable:
-    """Scores of the pairs of one text.
-
-    Args:
-        scores: [p], best first.
-        is_right: [p] bool, which pairs are gold pairs.
-        num_gold: right pairs in all, found or not.
+    """Scores [p] of the pairs of one text, best first, [p] bool of which are right.
 
     Attributes:
         histogram: of all pairs.
@@ -306,16 +301,13 @@ class MiningResult:
 def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -> list[MiningData]:
     """Reads the files of BUCC, by language pair; parts without gold pairs are left out.
 
-    Args:
-        path: a directory that has, itself or in its subdirectories, for each part
-            `PAIR.SPLIT.LANG` of two languages, lines `id<TAB>sentence`, and `PAIR.SPLIT.gold`,
-            lines `id<TAB>id`; the split is `training` (or `train`, `sample`) or `test`. Files may
-            be compressed.
-        languages: read only pairs of these; None for all.
+    A directory has, itself or in its subdirectories, for each part `PAIR.SPLIT.LANG` of two
+    languages, lines `id<TAB>sentence`, and `PAIR.SPLIT.gold`, lines `id<TAB>id`; the split is
+    `training` (or `train`, `sample`) or `test`. Files may be compressed. With `languages`, only
+    pairs of these.
 
     Raises:
-        ValueError, OSError: if a file breaks a rule (names file and line) or cannot be read, or
-            there is nothing to read.
+        ValueError, OSError: if a file breaks a rule (named with line), or there is none.
     """
     place = Path(path).expanduser()
     # Directory and PAIR.SPLIT -> language, or "gold" -> file.
@@ -360,19 +352,17 @@ def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -
 
 
 def tune_threshold(scores: np.ndarray, correct: np.ndarray, num_gold: int) -> float:
-    """The threshold with the best F1 on a ranked list.
+    """The threshold with the best F1 on a ranked list; the highest of equally good ones.
 
     As in LASER's `bucc.py`, the list is cut after each pair in turn, and the threshold is midway
-    between the last pair kept and the next. Choice: pairs of equal scores are kept or cut
-    together; LASER may cut between them, and then keeps them all.
+    between the last pair kept and the next, the last score if all are kept, 0 if no pair is right.
+    Choice: pairs of equal scores are kept or cut together; LASER may cut between them, and then
+    keeps them all.
 
     Args:
         scores: [p] float, descending.
         correct: [p] bool, whether each pair is right.
         num_gold: right pairs in all, found or not.
-
-    Returns:
-        The highest of equally good ones; the last score if all are kept; 0 if no pair is right.
     """
     scores = np.asarray(scores, np.float64)
     num_correct = np.cumsum(correct)

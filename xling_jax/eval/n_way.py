@@ -19,16 +19,10 @@ def join_through(
 
     Yu et al. (2018), Table 2, compare 5,000 such rows of Europarl in six languages, copies among
     them. Choice: the last ones, which training leaves out by `data.exclude`; of several
-    translations of one text the first.
-
-    Args:
-        pivot: the language in all corpora.
-        corpora: `KIND:WHERE`, as training reads them; all texts are held in memory.
-        languages: the columns, the pivot among them.
-        num_rows: at most so many.
+    translations of one text the first. All texts are held in memory.
 
     Returns:
-        Rows of as many cells as there are languages.
+        Rows of as many cells as there are languages, the pivot among them.
 
     Raises:
         OptionError: if there is no such row.

@@ -58,13 +58,10 @@ def versions() -> dict[str, str]:
 
 
 def write_results(directory: Path, tables: Sequence[str], results: Mapping[str, Any]) -> str:
-    """Writes results.md, whose text it returns, and last results.json.
+    """Writes results.md, whose text it returns, and last results.json; ValueError for NaN.
 
     Results hold everything needed to trust a number and to measure it again: the model's
     fingerprint, data hashes, seeds, settings, versions, and the command.
-
-    Raises:
-        ValueError, OSError: if a value is NaN or infinite, which is not JSON, or writing fails.
     """
     text = "\n".join(tables)
     content = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

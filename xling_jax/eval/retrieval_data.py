@@ -82,12 +82,11 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
         path: a TSV file with a header of language codes (a first column `id` is ignored), a
             directory of such files or in the layout of LASER's Tatoeba set, or a corpus such as
             `moses:PREFIX` (which needs `languages`); files may be compressed.
-        languages: those to read, by their codes in the data or by an alias (`de` for `deu`),
-            which is then the name used; None for all.
+        languages: those to read, by their codes in the data or by an alias (`de` for `deu`), which
+            is then the name used; None for all.
 
     Raises:
-        ValueError, OSError: if a file breaks a rule (names file and line) or cannot be read, or
-            there are fewer than two languages.
+        ValueError, OSError: if a file breaks a rule, or there are fewer than two languages.
     """
     return as_data(path, read_parts(path, languages), languages)
 
@@ -134,10 +133,6 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
     """Reads `NAME.LANG.txt`, candidates that are nothing's translation, by language, not blank.
 
     LANG is one of the languages of the data or an alias; files may be compressed.
-
-    Raises:
-        ValueError, OSError: if a name has another form, its language is not in the data, or the
-            file is broken or cannot be read.
     """
     texts: dict[str, list[str]] = {}
     for path in paths:
@@ -160,13 +155,8 @@ def load_altered(
     """Reads altered copies of the sentences of a data set, `NAME.LANG.tsv`, maybe compressed.
 
     Their header is kind, original, altered. An original without a row in the data is skipped; one
-    with several belongs to all of them.
-
-    Returns:
-        For each part of the data: language -> copies, by row.
-
-    Raises:
-        ValueError, OSError: as `load_distractors`, and if no original is in the data.
+    with several belongs to all of them. Returns, for each part of the data, language -> copies, by
+    row.
     """
     found: list[dict[str, list[Altered]]] = [{} for _ in data.parts]
     for path in paths:
