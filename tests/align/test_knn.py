@@ -210,11 +210,6 @@ def test_our_neighbors_are_those_of_faiss_itself():
         np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
 
 
-def test_auto_is_numpy_on_a_cpu():
-    found = knn.top_k(np.eye(3), np.eye(3), 2, backend="auto")
-    np.testing.assert_array_equal(found, knn.top_k(np.eye(3), np.eye(3), 2))
-
-
 def test_numpy_starts_no_device():
     program = (
         "import sys, numpy as np; from xling_jax.align import knn; "

@@ -54,12 +54,6 @@ def test_more_clusters_looked_at_find_more(sides):
     assert recalls[0] < recalls[1] < recalls[2] == 1
 
 
-def test_memory_bounds_the_blocks_and_changes_nothing(sides):
-    expected = knn.top_k_both_ways(*sides, 4, index="ivf")
-    for found, whole in zip(knn.top_k_both_ways(*sides, 4, index="ivf", memory_mb=0.05), expected):
-        np.testing.assert_array_equal(found[1], whole[1])
-
-
 def test_mapped_and_quantized_rows_are_searched(sides, tmp_path):
     np.save(tmp_path / "x.npy", 3 * sides[0])
     mapped = knn.UnitRows(np.load(tmp_path / "x.npy", mmap_mode="r"))
@@ -86,27 +80,12 @@ def test_copies_of_a_key_come_lowest_index_first(sides):
     np.testing.assert_array_equal(indices, 3 * np.repeat(np.arange(20), 3)[:, None] + np.arange(3))
 
 
-@pytest.mark.parametrize("index", ["ivf", "ivfpq", "hnsw"])
-def test_a_few_rows_can_be_searched_too(sides, index):
-    few = [side[:5] for side in sides]
-    for found, exact in zip(
-        knn.top_k_both_ways(*few, 9, index=index), knn.top_k_both_ways(*few, 9)
-    ):
-        np.testing.assert_array_equal(found[1], exact[1])
-
-
 def test_mine_finds_the_same_pairs_by_an_index(sides):
     rng = np.random.default_rng(3)
     target = sides[0] + 0.02 * rng.standard_normal(sides[0].shape)
     mined = xling_jax.mine(sides[0], target[::-1], index="ivf", retrieval="intersect")
     assert np.mean(mined.source == len(target) - 1 - mined.target) == 1
     assert len(mined) > 0.99 * len(target)
-
-
-def test_progress_ends_at_the_number_of_queries(sides):
-    seen = []
-    knn.top_k(*sides, 4, index="ivf", memory_mb=1, report=lambda *done: seen.append(done))
-    assert seen == sorted(seen) and seen[-1] == (1200, 1200) and len(seen) > 1
 
 
 @pytest.mark.parametrize(

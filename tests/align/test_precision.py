@@ -109,16 +109,6 @@ def test_odd_scores(curve, calibration):
     np.testing.assert_allclose(curve.probabilities(np.array([1e4, -1e4])), [1, 0], atol=1e-6)
 
 
-def test_text_of_translations_only_is_believed(curve):
-    np.testing.assert_allclose(curve.probabilities(np.array([8.0, 9.0, 10.0])), 1, atol=1e-6)
-
-
-def test_pairs_of_just_the_precision_asked_for_are_kept(calibration):
-    pairs = pairs_of(np.array([6, 5, 2, 1, 0, -1]))
-    for count, precision in enumerate(calibration.precisions(pairs), 1):
-        assert calibration.count_for(pairs, precision) == count
-
-
 def test_equal_scores_are_kept_or_dropped_together(calibration):
     pairs = pairs_of(np.array([6, 5, 2, 2, 2, 2, -1, -1, -1, -1, -1]))
     counts = {calibration.count_for(pairs, wanted / 100) for wanted in range(1, 100)}

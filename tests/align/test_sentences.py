@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from xling_jax.align import sentences
-from xling_jax.align.sentences import Group, SentenceAligner, overlap_vectors, overlaps
+from xling_jax.align.sentences import Group, SentenceAligner, overlap_vectors
 from xling_jax.eval.alignment import score_sentence_alignment
 
 
@@ -180,22 +180,6 @@ def test_sentences_stay_alone_where_that_costs_less():
     assert [len(s) + len(t) for s, t in groups(alone)] == [1] * 24
 
 
-def test_a_wider_band_finds_a_cheaper_path(monkeypatch):
-    monkeypatch.setattr(sentences, "_WHOLE", 15)
-    sides = random_vectors(3, 60, 6), random_vectors(3, 60, 6, seed=1)
-
-    def total(radius):
-        found = SentenceAligner(max_sentences=4, radius=radius, merging=0).align(*sides)
-        return sum(g.cost * (len(g.source) + len(g.target)) / 2 or 0.5 for g in found)
-
-    assert total(10) < total(1)
-
-
-def test_neighbors_are_merged_by_hand():
-    vectors = np.array([[[1, 0], [0, 1], [-1, 0]], [[5, 5]] * 3], np.float32)
-    np.testing.assert_allclose(sentences._merged(vectors), [[[0.5**0.5, 0.5**0.5], [-1, 0]]])
-
-
 def test_documents_that_have_nothing_in_common_cost_as_much_as_random_ones():
     aligner = SentenceAligner()
     texts = [document(40), document(40, seed=5)]
@@ -209,10 +193,6 @@ def test_empty_documents(sizes):
     found = SentenceAligner().align(*(random_vectors(5, size, 4) for size in sizes))
     covered = [sum(len(group[side]) for group in found) for side in (0, 1)]
     assert covered == list(sizes) and all(isinstance(group, Group) for group in found)
-
-
-def test_overlaps_end_with_the_document():
-    assert overlaps(["a", "b", "c"], 2) == [["a", "b", "c"], ["a b", "b c", "c"]]
 
 
 @pytest.mark.parametrize(

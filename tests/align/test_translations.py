@@ -42,10 +42,6 @@ def test_equal_pairs_are_kept_once_and_either_side_may_repeat():
     assert dropped(pairs, keep_duplicates=True) == {}
 
 
-def test_what_is_dropped_for_its_cost_does_not_hide_a_later_pair():
-    assert dropped([("Yes.", "Ja.", 0.9), ("Yes.", "Ja.", 0.1)]) == {"cost": 1}
-
-
 def test_the_counts_in_words():
     chosen = TranslationFilter(TranslationRules())
     assert chosen.describe() == "0 translations; dropped: none"

@@ -10,10 +10,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from tests.documents.test_lawdr import SETTINGS, corpus
-from xling_jax.align import matching
 from xling_jax.documents import debias
 from xling_jax.documents.alignment import DocumentAligner, FittedPair
-from xling_jax.documents.lawdr import Lawdr, document_vectors
+from xling_jax.documents.lawdr import Lawdr
 from xling_jax.documents.records import Documents
 
 
@@ -37,37 +36,12 @@ def test_the_rank_rule_gets_the_seed_and_a_large_rank_for_little_text_is_said(mo
     assert "16 components of 200 sentences hold topics too; compare with --debias 0" in caplog.text
 
 
-def test_the_progress_ends_with_all_source_documents():
-    sides, vectors = zip(collection("de"), collection("en", num_documents=15, seed=1))
-    calls = []
-    aligner = DocumentAligner(debias=0, weighting="none")
-    aligner.align(sides, vectors, report=lambda *numbers: calls.append(numbers))
-    assert calls[-1] == (20, 20)
-
-
 def test_too_little_text_is_not_debiased(caplog):
     sides, vectors = zip(collection("de", num_documents=4), collection("en", num_documents=4))
     with caplog.at_level(logging.WARNING):
         estimators = DocumentAligner().fit(sides, vectors)
     assert "no debiasing: de (de) must have at least 50 sentences" in caplog.text
     assert [lawdr.rank for lawdr in estimators] == [None, None]
-
-
-@pytest.mark.parametrize(
-    ("options", "search"),
-    [
-        ({"k": 2}, {"k": 2}),
-        ({"candidates": 1}, {"candidates": 1}),
-        ({"similarity": "cosine"}, {"similarity": "cosine"}),
-    ],
-)
-def test_the_search_gets_the_options(options, search):
-    sides, vectors = zip(collection("de"), collection("en", seed=1))
-    documents = [document_vectors(v, side.offsets) for side, v in zip(sides, vectors)]
-    plain, expected = (matching.align_documents(*documents, **given) for given in ({}, search))
-    found = DocumentAligner(debias=0, weighting="none", **options).align(sides, vectors)
-    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
-    assert found.scores.shape != plain.scores.shape or not np.allclose(found.scores, plain.scores)
 
 
 def fitted(settings, model="m1"):
@@ -114,16 +88,6 @@ def test_an_aligner_uses_estimators_of_other_documents():
         np.testing.assert_array_equal(documents, by_hand)
         own = Lawdr(rank=3).fit(vectors).transform(vectors, side.offsets)
         assert not np.allclose(documents, own)
-
-
-def test_an_aligner_fits_estimators_with_its_options():
-    options = {"seed": 7, "weighting": "none"}
-    vectors = [corpus(seed)[0] for seed in (0, 1)]
-    sides = [Documents(code, code) for code in ("de", "en")]
-    estimators = DocumentAligner(debias=2, **options).fit(sides, vectors)
-    for lawdr, array in zip(estimators, vectors, strict=True):
-        expected = Lawdr(rank=2, **options).fit(array).transform(array, [0, 50, 200])
-        np.testing.assert_array_equal(lawdr.transform(array, [0, 50, 200]), expected)
 
 
 def test_estimators_are_for_their_languages_model_and_vectors():

@@ -118,13 +118,6 @@ def test_one_sentence_and_one_document():
     assert np.isfinite(documents).all() and documents.any(axis=1).all()
 
 
-def test_identical_sentences_weigh_alike():
-    vectors = np.full((30, 8), 0.3, np.float32)
-    lawdr = Lawdr(rank=None).fit(vectors)
-    np.testing.assert_allclose(lawdr.weights(vectors), 1 / 3)
-    np.testing.assert_allclose(lawdr.transform(vectors, [0, 30]), 30 * vectors[:1] / 3, rtol=1e-6)
-
-
 def test_transform_before_fit_is_refused():
     with pytest.raises(ValueError, match="not fitted"):
         Lawdr().transform(np.eye(3), [0, 3])

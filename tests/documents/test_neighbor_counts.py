@@ -4,7 +4,6 @@ import contextlib
 
 import numpy as np
 import pytest
-from sklearn.neighbors import KernelDensity
 
 from xling_jax.documents import density as module
 from xling_jax.documents.density import neighbor_counts
@@ -70,33 +69,12 @@ def test_half_of_the_points_alike():
     np.testing.assert_array_equal(neighbor_counts(alike, alike, 1), [50] * 50)
 
 
-def test_counts_are_those_behind_scikit_learn_s_tophat():
-    rng = np.random.default_rng(4)
-    points, queries = rng.standard_normal((200, 6)), rng.standard_normal((50, 6))
-    kde = KernelDensity(kernel="tophat", bandwidth=2.0).fit(points)
-    for chosen in (points, queries):
-        counts = neighbor_counts(chosen, points, 2.0)
-        densities = np.exp(kde.score_samples(chosen))
-        # Up to the constant, and the point itself counts: no density of a fitted point is 0.
-        constant = densities.sum() / counts.sum()
-        np.testing.assert_allclose(densities, constant * counts, rtol=1e-6)
-    assert neighbor_counts(points, points, 1e-6).tolist() == [1] * 200
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_number_of_threads_changes_nothing(monkeypatch, threads):
     monkeypatch.setattr(module, "threads_for", lambda _: contextlib.nullcontext(threads))
     points = np.random.default_rng(0).standard_normal((2000, 16)).astype("f4")
     counts = neighbor_counts(points, points, 4.0)
     np.testing.assert_array_equal(counts, brute_force(points, points, 4.0))
-
-
-def test_progress_is_reported_to_the_end(monkeypatch):
-    monkeypatch.setattr(module, "_TILE", 16)
-    seen = []
-    points = np.random.default_rng(0).standard_normal((100, 2))
-    neighbor_counts(points, points, 1, report=lambda *numbers: seen.append(numbers))
-    assert len(seen) == 7 and seen[-1] == (7, 7)
 
 
 def test_nothing_to_count():

@@ -155,36 +155,6 @@ def test_cells_are_those_of_the_estimator_and_of_align_documents(write):
     assert result.micro_recall("biased-mean-cosine") < 0.6
 
 
-def test_projections_of_sums_are_sums_of_projections(write):
-    data = document_data.load_alignment_data(write(records()))
-    side = data.documents["de"]
-    vectors = encode(side.sentences)
-    found = alignment.represent_documents(vectors, side.offsets, alignment.REPRESENTATIONS, rank=4)
-    for pooling, weighting in (("mean", "none"), ("weighted", "kde")):
-        lawdr = Lawdr(weighting=weighting, rank=4).fit(vectors)
-        expected = lawdr.transform(vectors, side.offsets)
-        np.testing.assert_allclose(found[f"debiased-{pooling}"], expected, atol=1e-4)
-
-
-def test_every_option_reaches_what_it_is_for(write, monkeypatch):
-    calls = {"represent_documents": [], "align_documents": []}
-    for name, seen in calls.items():
-        function = getattr(alignment, name)
-
-        def recording(*args, function=function, seen=seen, **options):
-            seen.append(options)
-            return function(*args, **options)
-
-        monkeypatch.setattr(alignment, name, recording)
-    data = document_data.load_alignment_data(write(records()), ["en", "de"])
-    search = {"k": 3, "candidates": 5, "memory_mb": 64, "backend": "numpy"}
-    vectors = {"seed": 7}
-    measure(encode, data, ["debiased-weighted-margin"], debias=2, **search, **vectors)
-    assert calls["represent_documents"] == [{"rank": 2, **vectors}] * 2
-    (options,) = calls["align_documents"]
-    assert options == {"similarity": "margin", "domains": None, "accepted": None, **search}
-
-
 def test_each_sentence_is_encoded_once_whatever_is_measured(write):
     texts = []
 
@@ -231,11 +201,6 @@ def test_baselines_see_whole_documents(write):
         texts=texts,
     )
     assert seen == [*texts["en"], *texts["fr"]]
-
-
-def test_the_primary_result_does_not_depend_on_the_order_of_the_cells():
-    task = alignment.Alignment(cells=("debiased-weighted-margin", "biased-mean-cosine"))
-    assert task._cells == ["biased-mean-cosine", "debiased-weighted-margin"]
 
 
 def test_empty_documents_are_counted_and_never_matched(write):

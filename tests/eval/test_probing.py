@@ -206,10 +206,6 @@ def test_the_command_writes_results(senteval, tmp_path, stand_in, capsys):
     assert main.main([*words, "--folds", "1", "--overwrite"]) == 2
 
 
-def test_the_strengths_tried_are_sentevals():
-    assert probing._STRENGTHS["logreg"] == ((0.25, 0.5, 1, 2, 4, 8), (0.5, 1, 2, 4, 8, 16, 32))
-
-
 def test_strengths_equal_to_a_hundredth_of_a_percent_count_as_equal():
     labels = np.zeros(100_000, np.int64)
     for right, chosen in ((80_001, (0.25, 0.8)), (80_040, (0.5, 0.8004))):
@@ -232,18 +228,3 @@ def test_word_content_alone_has_no_hidden_layer(senteval, monkeypatch, name, hid
     with pytest.raises(Started) as started:
         measure(encode, task, classifier="mlp", hidden=5)
     assert started.value.args == (hidden,)
-
-
-@pytest.mark.parametrize(("name", "seeds"), [("TREC", {7}), ("MR", {1111})])
-def test_the_seed_is_of_folds_of_the_training_text_and_not_of_nested_ones(
-    senteval, monkeypatch, name, seeds
-):
-    seen, folds = set(), probing.Probing._folds
-
-    def recording(self, task, labels, seed):
-        seen.add(seed)
-        return folds(self, task, labels, seed)
-
-    monkeypatch.setattr(probing.Probing, "_folds", recording)
-    measure(encode, by_name(senteval)[name], folds=2, seed=7)
-    assert seen == seeds

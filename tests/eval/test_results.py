@@ -24,7 +24,3 @@ def test_markdown_table_is_aligned_and_escaped():
         "| x         |   1.0 |",
         "| long name |  12.5 |",
     ]
-
-
-def test_versions_name_python_and_numpy():
-    assert {"python", "numpy"} <= set(results.versions())
