@@ -117,8 +117,8 @@ def test_faiss_that_is_not_installed_is_named(monkeypatch):
 
 
 def test_names_choose_centroids_by_the_number_of_rows():
-    parse = lambda text, rows: knn_index.IndexSpec.parse(text, rows, 256)
-    assert parse("ivf", 2_000_000) == knn_index.IndexSpec("IVF8192,Flat", "nprobe=32")
-    assert parse("ivf:nprobe=8", 100) == knn_index.IndexSpec("IVF2,Flat", "nprobe=8")
-    assert parse("ivfpq", 10_000).factory == "IVF256,PQ64x4fs"
-    assert parse("IVF7,SQ8", 10) == knn_index.IndexSpec("IVF7,SQ8", "")
+    parse = lambda text, rows: knn_index.parse_index(text, rows, 256)
+    assert parse("ivf", 2_000_000) == ("IVF8192,Flat", "nprobe=32")
+    assert parse("ivf:nprobe=8", 100) == ("IVF2,Flat", "nprobe=8")
+    assert parse("ivfpq", 10_000)[0] == "IVF256,PQ64x4fs"
+    assert parse("IVF7,SQ8", 10) == ("IVF7,SQ8", "")

@@ -10,8 +10,6 @@ import logging
 import math
 import os
 import re
-import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,33 +39,20 @@ _MIN_ROWS = 1000
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class IndexSpec:
-    """A kind of faiss index and how it is searched.
+def parse_index(text: str, rows: int, dim: int) -> tuple[str, str]:
+    """Reads `FACTORY[:PARAMETERS]` as faiss's `index_factory` and `ParameterSpace` take them.
 
-    Attributes:
-        factory: as faiss's `index_factory` reads it, such as "IVF4096,SQ8".
-        parameters: as its `ParameterSpace` reads them, such as "nprobe=32"; may be empty.
+    A key of `NAMES` brings default parameters, and a number of centroids by that of the rows.
     """
-
-    factory: str
-    parameters: str
-
-    @classmethod
-    def parse(cls, text: str, rows: int, dim: int) -> IndexSpec:
-        """Reads `FACTORY[:PARAMETERS]`; a key of `NAMES` brings default parameters.
-
-        The rows that the index will hold decide on the number of centroids.
-        """
-        name, _, parameters = text.partition(":")
-        if name not in NAMES:
-            return cls(name, parameters)
-        factory, _, defaults = NAMES[name].partition(":")
-        # A query is compared with all centroids and the rows of a few clusters: costs that balance.
-        centroids = min(6 * math.sqrt(rows), rows / _TRAINING_ROWS_PER_CENTROID)
-        centroids = 2 ** max(0, round(math.log2(max(1, centroids))))
-        parts = next(size for size in range(max(1, dim // 4), 0, -1) if dim % size == 0)
-        return cls(factory.format(centroids=centroids, parts=parts), parameters or defaults)
+    name, _, parameters = text.partition(":")
+    if name not in NAMES:
+        return name, parameters
+    factory, _, defaults = NAMES[name].partition(":")
+    # A query is compared with all centroids and the rows of a few clusters: costs that balance.
+    centroids = min(6 * math.sqrt(rows), rows / _TRAINING_ROWS_PER_CENTROID)
+    centroids = 2 ** max(0, round(math.log2(max(1, centroids))))
+    parts = next(size for size in range(max(1, dim // 4), 0, -1) if dim % size == 0)
+    return factory.format(centroids=centroids, parts=parts), parameters or defaults
 
 
 def import_faiss(purpose: str) -> Any:
@@ -114,10 +99,10 @@ class _Searcher:
     ):
         self._faiss = import_faiss(f"index={index!r}")
         self._memory, self._report = memory_mb * 2**20, report
-        self._spec = IndexSpec.parse(index, max(len(x), len(y)), x.shape[1])
+        self._factory, self._parameters = parse_index(index, max(map(len, (x, y))), x.shape[1])
         try:
             metric = self._faiss.METRIC_INNER_PRODUCT
-            self._empty = self._faiss.index_factory(x.shape[1], self._spec.factory, metric)
+            self._empty = self._faiss.index_factory(x.shape[1], self._factory, metric)
             self._set_parameters(self._empty)
             if not self._empty.is_trained:
                 self._train((x, y))
@@ -130,11 +115,10 @@ class _Searcher:
             ) from error
 
     def _set_parameters(self, index: Any) -> None:
-        if self._spec.parameters:
-            self._faiss.ParameterSpace().set_index_parameters(index, self._spec.parameters)
+        if self._parameters:
+            self._faiss.ParameterSpace().set_index_parameters(index, self._parameters)
 
     def _train(self, sides: tuple[AnyRows, AnyRows]) -> None:
-        started = time.perf_counter()
         wanted = _MIN_TRAINING_ROWS
         inverted = self._faiss.try_extract_index_ivf(self._empty)
         if inverted is not None:
@@ -148,8 +132,7 @@ class _Searcher:
             sample.append(np.asarray(side[rows], np.float32))
         sample = np.ascontiguousarray(np.concatenate(sample))
         self._empty.train(sample)
-        seconds = time.perf_counter() - started
-        _logger.info("%s: learned from %d rows, %.1f s", self._spec.factory, len(sample), seconds)
+        _logger.info("%s: learned from %d rows", self._factory, len(sample))
 
     def filled(self, keys: AnyRows) -> FilledIndex:
         """The index with all rows of an array."""
@@ -163,15 +146,9 @@ class _Searcher:
 
     def search(self, queries: AnyRows, keys: AnyRows, k: int) -> Neighbors:
         """The k best of the candidates of every query."""
-        started = time.perf_counter()
-        index = self.filled(keys)
-        filled = time.perf_counter()
-        found, num_incomplete = index.search(queries, k, self._report)
-        _logger.info(
-            "%s: %d rows, filled in %.1f s; %d queries in %.1f s, %d of them exactly",
-            *(self._spec.factory, len(keys), filled - started),
-            *(len(queries), time.perf_counter() - filled, num_incomplete),
-        )
+        found, num_incomplete = self.filled(keys).search(queries, k, self._report)
+        line = "%s: %d queries in %d rows, %d of them exactly"
+        _logger.info(line, self._factory, len(queries), len(keys), num_incomplete)
         return found
 
 
