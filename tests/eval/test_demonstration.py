@@ -1,5 +1,7 @@
 """What the quickstart shows, on texts and vectors small enough to check by hand."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from xling_jax.eval.demonstration import (
     format_accuracies,
     format_neighbors,
     format_translations,
-    search,
+    search_languages,
     shuffle_texts,
 )
 
@@ -52,14 +54,16 @@ def test_precision_and_recall_count_right_pairs():
 
 def test_a_query_is_searched_for_in_the_other_languages():
     texts = {"en": ["one", "four"], "de": ["eins", "drei"], "fr": ["zwei"]}
-    neighbors = search(encode, [("en", "two"), ("", "one")], texts)
-    found = [(one.query, one.language, one.text) for one in neighbors]
-    assert found == [
-        *[(0, "de", "drei"), (0, "fr", "zwei")],
-        *[(1, "en", "one"), (1, "de", "eins"), (1, "fr", "zwei")],
+    unit = lambda texts, normalize: encode(texts)
+    encoder = types.SimpleNamespace(encode_query=unit, encode_document=unit)
+    queries = [("en", "two"), ("", "one")]
+    hits = search_languages(encoder, queries, texts)
+    assert [{code: hit.text for code, hit in of_query.items()} for of_query in hits] == [
+        {"de": "drei", "fr": "zwei"},
+        {"en": "one", "de": "eins", "fr": "zwei"},
     ]
-    assert neighbors[1].cosine == pytest.approx(np.cos(np.radians(5)), abs=1e-6)
-    table = format_neighbors(["two", "one"], neighbors, width=16).splitlines()
+    assert hits[0]["fr"].score == pytest.approx(np.cos(np.radians(5)), abs=1e-6)
+    table = format_neighbors(queries, hits, width=16).splitlines()
     assert table[:3] == ["two", "  de   0.93  dr…", "  fr   1.00  zw…"]
 
 

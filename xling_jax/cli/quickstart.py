@@ -180,7 +180,7 @@ def _show_encoder(workdir: Path, text: QuickstartText) -> _Measured:
 def _measure(model: str, text: QuickstartText, results: Path, *options: str) -> _Measured:
     """Runs `xling evaluate` as a user would, and searches for a few sentences."""
     import xling_jax
-    from xling_jax.eval.demonstration import format_neighbors, search
+    from xling_jax.eval.demonstration import format_neighbors, search_languages
 
     matrices = {}
     for task, data, more in (
@@ -193,9 +193,9 @@ def _measure(model: str, text: QuickstartText, results: Path, *options: str) -> 
         content = json.loads((output / "results.json").read_text())
         (matrices[task],) = content["matrices"].values()
     queries = (*text.queries, ("", UNRELATED_QUERY))
-    neighbors = search(xling_jax.load(model).encode, queries, _columns(text))
-    table = format_neighbors([query for _, query in queries], neighbors) + "\n"
-    unrelated = max(one.cosine for one in neighbors if one.query == len(queries) - 1)
+    found = search_languages(xling_jax.load(model), queries, _columns(text))
+    table = format_neighbors(queries, found) + "\n"
+    unrelated = max(hit.score for hit in found[-1].values())
     return _Measured(**matrices, neighbors=table, unrelated_cosine=unrelated)
 
 

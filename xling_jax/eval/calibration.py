@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,18 +31,9 @@ _STEPS = {"ratio": 0.05, "distance": 0.02, "absolute": 0.05}
 _MIN_ABOVE = 20
 
 
-@dataclass(frozen=True)
-class KnownPairs:
-    """Pairs mined from two texts whose translations are known.
+class KnownPairs(NamedTuple):
+    """Pairs mined from two texts, best first, which are translations, and how many there are."""
 
-    Attributes:
-        languages: of source and target.
-        pairs: best first, of one margin.
-        is_translation: [pairs] bool.
-        num_translations: those in the texts, found or not.
-    """
-
-    languages: tuple[str, str]
     pairs: mining.MinedPairs
     is_translation: np.ndarray
     num_translations: int
@@ -79,7 +70,7 @@ def mine_known(
                 pairs = mining.choose_pairs(candidates, margin=margin)
                 is_right = sides[0][pairs.source] == sides[1][pairs.target]
                 both = len(np.intersect1d(*sides))
-                yield margin, KnownPairs(languages, pairs, is_right, both)
+                yield margin, KnownPairs(pairs, is_right, both)
 
 
 def shuffled_texts(

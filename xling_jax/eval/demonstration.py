@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.align import knn
 from xling_jax.align.mining import MinedPairs, mine
-from xling_jax.encode.texts import Encode, encode_unique
+from xling_jax.encode.search import Hit, search
 from xling_jax.eval.calibration import shuffled_texts
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.encode.texts import Encode
 
 # Of each side, texts whose translation is on the other side.
 _SHARE = 2 / 3
 
 
-@dataclass(frozen=True)
-class ShuffledTexts:
+class ShuffledTexts(NamedTuple):
     """Two texts in different orders; some sentences of each have no translation in the other.
 
-    Attributes:
-        source, target: the sentences.
-        translation: [source] int64, the index of each sentence's translation in `target`; -1 for
-            none.
+    `translation` [source] int64 is the index of each sentence's translation in `target`; -1 if
+    none.
     """
 
     source: list[str]
@@ -42,27 +41,15 @@ def shuffle_texts(source: Sequence[str], target: Sequence[str]) -> ShuffledTexts
 
     Two thirds of the sentences that remain on each side have their translation on the other.
     """
-    random = np.random.default_rng(0)
-    source_rows, target_rows = shuffled_texts(len(source), _SHARE, random)
+    rows = shuffled_texts(len(source), _SHARE, np.random.default_rng(0))
     position = np.full(len(source), -1)  # of each row in the target text
-    position[target_rows] = np.arange(len(target_rows))
-    return ShuffledTexts(
-        [source[row] for row in source_rows],
-        [target[row] for row in target_rows],
-        position[source_rows],
-    )
+    position[rows[1]] = np.arange(len(rows[1]))
+    texts = ([side[row] for row in chosen] for side, chosen in zip((source, target), rows))
+    return ShuffledTexts(*texts, position[rows[0]])
 
 
-@dataclass(frozen=True)
-class FoundTranslations:
-    """Mined pairs, and which of them are right.
-
-    Attributes:
-        pairs: best first.
-        is_right: [pairs] bool.
-        precision: share of the pairs that are right; NaN if there are none.
-        recall: share of the translations that were found.
-    """
+class FoundTranslations(NamedTuple):
+    """Mined pairs, best first, and which are right; precision is NaN if there are none."""
 
     pairs: MinedPairs
     is_right: np.ndarray
@@ -73,66 +60,40 @@ class FoundTranslations:
 def find_translations(
     encode: Encode, texts: ShuffledTexts, count: Callable[[MinedPairs], int]
 ) -> FoundTranslations:
-    """Mines pairs as `xling mine` does.
-
-    `count` says how many of all pairs, best first, are kept, such as `Calibration.count_for`.
-    """
+    """Mines pairs as `xling mine` does; `count` says how many of all, best first, are kept."""
     pairs = mine(encode(texts.source), encode(texts.target))
     pairs = pairs.take(np.arange(count(pairs)))
     is_right = texts.translation[pairs.source] == pairs.target
-    return FoundTranslations(
-        pairs,
-        is_right,
-        float(is_right.mean()) if len(pairs) else float("nan"),
-        int(is_right.sum()) / texts.num_translations,
-    )
+    precision = float(is_right.mean()) if len(pairs) else float("nan")
+    return FoundTranslations(pairs, is_right, precision, is_right.sum() / texts.num_translations)
 
 
-class Neighbor(NamedTuple):
-    """A text found for a query: both by index, and the cosine between them."""
-
-    query: int
-    language: str
-    index: int
-    text: str
-    cosine: float
-
-
-def search(
-    encode: Encode, queries: Sequence[tuple[str, str]], texts: Mapping[str, Sequence[str]]
-) -> list[Neighbor]:
+def search_languages(
+    encoder: Encoder, queries: Sequence[tuple[str, str]], texts: Mapping[str, Sequence[str]]
+) -> list[dict[str, Hit]]:
     """Finds the nearest text to each query, of a language, in every language but its own.
 
-    Queries with the language "" search all. Each text is encoded once, in one call.
+    Queries with the language "" search all.
     """
     wanted = [text for _, text in queries]
-    vectors, ids = encode_unique(encode, [wanted, *texts.values()])
-    unit = knn.normalize(vectors)
-    nearest = {
-        language: knn.top_k(unit[ids(wanted)], unit[ids(candidates)], 1)
-        for language, candidates in texts.items()
-    }
+    found = {code: search(wanted, column, encoder, k=1) for code, column in texts.items()}
     return [
-        Neighbor(row, language, int(index), texts[language][index], float(cosine))
+        {code: hits[row][0] for code, hits in found.items() if code != own}
         for row, (own, _) in enumerate(queries)
-        for language, (cosines, indices) in nearest.items()
-        for cosine, index in zip(cosines[row], indices[row])
-        if language != own
     ]
 
 
 def format_neighbors(
-    queries: Sequence[str], neighbors: Sequence[Neighbor], *, width: int = 100
+    queries: Sequence[tuple[str, str]], found: Sequence[Mapping[str, Hit]], *, width: int = 100
 ) -> str:
-    """Returns neighbors as a plain text table, one block a query, in lines of at most `width`."""
-    margin = max((len(neighbor.language) for neighbor in neighbors), default=0)
+    """Returns what `search_languages` found, one block a query, in lines of at most `width`."""
+    margin = max((len(code) for hits in found for code in hits), default=0)
     blocks = []
-    for index, query in enumerate(queries):
+    for (_, query), hits in zip(queries, found):
         lines = [_cut(query, width)]
-        for neighbor in neighbors:
-            if neighbor.query == index:
-                start = f"  {neighbor.language:<{margin}}  {neighbor.cosine:5.2f}  "
-                lines.append(start + _cut(neighbor.text, width - len(start)))
+        for code, hit in hits.items():
+            start = f"  {code:<{margin}}  {hit.score:5.2f}  "
+            lines.append(start + _cut(hit.text, width - len(start)))
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
