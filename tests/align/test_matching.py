@@ -221,8 +221,6 @@ def test_mapped_vectors_give_the_same(rng, tmp_path):
         ({"source": np.ones(4)}, r"source must have shape \[n, dim\]"),
         ({"source": np.full((2, 4), np.nan)}, r"source\[0\] must be finite"),
         ({"domains": (["a"], ["a", "b"])}, "one value per source document; got 1 for 2"),
-        ({"accepted": ([0, 0], [0, 1])}, "each source row at most once"),
-        ({"accepted": ([0], [2])}, "rows of target, below 2"),
     ],
 )
 def test_wrong_arguments_are_refused(change, message):

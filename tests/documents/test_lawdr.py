@@ -207,7 +207,7 @@ def test_documents_by_hand():
     [
         ([0, 2], None, "number of sentences, 3; got 0 to 2"),
         ([1, 3], None, "got 1 to 3"),
-        ([0, 2, 1, 3], None, "decreasing"),
+        ([0, 2, 1, 3], None, "must increase"),
         ([0.0, 3.0], None, "integers"),
         ([], None, "integers of shape"),
         ([[0, 3]], None, "integers of shape"),

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from xling_jax.cli import main
 from xling_jax.eval import mlp, probing, probing_data
+from xling_jax.eval.classification_data import LabeledText
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog")
 RNG = np.random.default_rng(0)
@@ -139,7 +140,7 @@ def test_nested_folds_equal_sentevals():
     texts = [f"{'x ' * (1 + i % 5)}{i}" for i in range(60)]
     place = {text: rng.standard_normal(4) + (i < 30) * 0.7 for i, text in enumerate(texts)}
     labels = ["1"] * 30 + ["0"] * 30
-    task = probing_data.ProbingTask("MR", {"all": probing_data.Split(texts, labels)}, "downstream")
+    task = probing_data.ProbingTask("MR", {"all": LabeledText(texts, labels)}, "downstream")
     one = measure(lambda asked: np.array([place[text] for text in asked]), task, folds=4)
     rows = sorted(zip(texts, labels), key=lambda row: (len(row[0].split()), row[1]))
     features = np.array([place[text] for text, _ in rows], np.float32)
@@ -182,9 +183,7 @@ def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
         measure(encode, task, folds=30)
     with pytest.raises(ValueError, match="classifier='svm' must be one of logreg, mlp"):
         measure(encode, task, classifier="svm")
-    one = probing_data.ProbingTask(
-        "T", {"all": probing_data.Split(["a", "b"], ["1", "1"])}, "downstream"
-    )
+    one = probing_data.ProbingTask("T", {"all": LabeledText(["a", "b"], ["1", "1"])}, "downstream")
     with pytest.raises(ValueError, match="T: training needs two labels; found 1"):
         measure(encode, one)
 

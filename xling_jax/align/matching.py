@@ -115,7 +115,11 @@ def align_documents(
     sides = [as_embeddings(source, "source"), as_embeddings(target, "target")]
     check_same_dim(*sides)
     usable = [_is_filled(side) for side in sides]
-    found, done, num_raised = [_check_accepted(accepted, usable)], 0, 0
+    columns = [np.array(rows, np.int64) for rows in accepted or ([], [])]
+    for rows, mask in zip(columns, usable):
+        mask[rows] = False
+    found = [MinedPairs(*columns, np.full(len(columns[0]), np.inf, np.float32))]
+    done, num_raised = 0, 0
     search = {"memory_mb": memory_mb, "backend": backend}
     for rows in _domains(domains, usable):
         group = [UnitRows(*args) for args in zip(sides, rows, ("source", "target"))]
@@ -211,17 +215,3 @@ def _domains(
     for value, rows in groups[0].items():
         if value in groups[1]:
             yield rows, groups[1][value]
-
-
-def _check_accepted(
-    accepted: tuple[np.ndarray, np.ndarray] | None, usable: list[np.ndarray]
-) -> MinedPairs:
-    """Returns the accepted pairs, and marks their rows as no longer usable."""
-    columns = [np.array(rows, np.int64) for rows in accepted or ([], [])]
-    for name, rows, mask in zip(("source", "target"), columns, usable):
-        if len(np.unique(rows)) < len(rows):
-            raise ValueError(f"accepted must name each {name} row at most once")
-        if len(rows) and not 0 <= rows.min() <= rows.max() < len(mask):
-            raise ValueError(f"accepted must be rows of {name}, below {len(mask)}")
-        mask[rows] = False
-    return MinedPairs(*columns, np.full(len(columns[0]), np.inf, np.float32))

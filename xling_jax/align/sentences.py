@@ -73,9 +73,10 @@ class SentenceAligner:
 
     def __post_init__(self):
         check_values(self)
-        for name in ("deletion", "merging"):
-            if not math.isfinite(getattr(self, name)):
-                raise OptionError(f"{name}={getattr(self, name)} must be a finite number")
+        if not math.isfinite(self.deletion + self.merging):
+            raise OptionError(
+                f"deletion={self.deletion} and merging={self.merging} must be finite numbers"
+            )
         at_least = {"max_sentences": 2, "merging": 0, "num_samples": 1, "radius": 1, "seed": 0}
         for name, least in at_least.items():
             if getattr(self, name) < least:

@@ -214,10 +214,9 @@ def checked_offsets(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
         given = f"{offsets.dtype} {offsets.shape}"
         raise ValueError(f"offsets must be integers of shape [docs + 1]; got {given}")
     offsets = offsets.astype(np.int64)
-    decreasing = (np.diff(offsets) < 0).any()
-    if offsets[0] != 0 or offsets[-1] != num_sentences or decreasing:
+    if offsets[0] != 0 or offsets[-1] != num_sentences or (np.diff(offsets) < 0).any():
         raise ValueError(
             f"offsets must increase from 0 to the number of sentences, {num_sentences}; got "
-            f"{offsets[0]} to {offsets[-1]}{', decreasing' if decreasing else ''}"
+            f"{offsets[0]} to {offsets[-1]}"
         )
     return offsets

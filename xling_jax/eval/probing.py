@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from xling_jax.encode.texts import encode_unique
-from xling_jax.eval.probing_data import ProbingTask, Split, load_tasks
+from xling_jax.eval.classification_data import LabeledText
+from xling_jax.eval.probing_data import ProbingTask, load_tasks
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
@@ -206,9 +207,9 @@ class ProbingScores:
         return counts | self.metrics
 
 
-def _sorted_by_length(split: Split) -> Split:
+def _sorted_by_length(split: LabeledText) -> LabeledText:
     rows = sorted(zip(split.texts, split.labels), key=lambda row: (len(row[0].split()), row[1]))
-    return Split(*map(list, zip(*rows)))
+    return LabeledText(*map(list, zip(*rows)))
 
 
 def _choose(

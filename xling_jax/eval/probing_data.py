@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from xling_jax.eval.classification_data import LabeledText
 from xling_jax.files.hashes import hash_texts
 from xling_jax.options import OptionError
 
@@ -38,14 +39,6 @@ _PARTS = {"tr": "train", "va": "dev", "te": "test"}
 
 
 @dataclass(frozen=True)
-class Split:
-    """Texts, and the label of each."""
-
-    texts: list[str]
-    labels: list[str]
-
-
-@dataclass(frozen=True)
 class ProbingTask:
     """One task.
 
@@ -58,7 +51,7 @@ class ProbingTask:
     """
 
     name: str
-    splits: dict[str, Split]
+    splits: dict[str, LabeledText]
     kind: str
     path: str = ""
 
@@ -144,12 +137,12 @@ def _read_downstream(name: str, files: list[Path]) -> ProbingTask:
     else:
         columns = [[" ".join(line.split()) for line in _lines(file)] for file in files]
         labels = ["1"] * len(columns[0]) + ["0"] * len(columns[1])
-        splits = {"all": Split(columns[0] + columns[1], labels)}
+        splits = {"all": LabeledText(columns[0] + columns[1], labels)}
     return ProbingTask(name, splits, "downstream")
 
 
-def _read_sst(path: Path) -> Split:
-    split = Split([], [])
+def _read_sst(path: Path) -> LabeledText:
+    split = LabeledText([], [])
     for number, line in enumerate(_lines(path), start=1):
         text, tab, label = line.partition("\t")
         if line.strip() and not tab:
@@ -160,8 +153,8 @@ def _read_sst(path: Path) -> Split:
     return split
 
 
-def _read_trec(path: Path) -> Split:
-    split = Split([], [])
+def _read_trec(path: Path) -> LabeledText:
+    split = LabeledText([], [])
     for number, line in enumerate(_lines(path), start=1):
         match = re.fullmatch(r"\s*(\w+):\S+\s+(.*)", line)
         if not match:
@@ -173,7 +166,7 @@ def _read_trec(path: Path) -> Split:
 
 
 def _read_probing(name: str, path: Path) -> ProbingTask:
-    splits = {part: Split([], []) for part in _PARTS.values()}
+    splits = {part: LabeledText([], []) for part in _PARTS.values()}
     for number, line in enumerate(_lines(path), start=1):
         part, *cells = line.split("\t")
         if not line.strip():
