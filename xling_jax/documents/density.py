@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from scipy.spatial import KDTree
 
-from xling_jax.align.rows import Report, as_embeddings, finite_block, row_blocks
+from xling_jax.align.rows import as_embeddings, finite_block, row_blocks
 from xling_jax.documents.debias import GramStatistics, gram_matrix, principal_axes
 from xling_jax.files.threads import threads_for
 
@@ -144,7 +144,6 @@ class TophatDensity:
         vectors: np.ndarray,
         statistics: GramStatistics | None = None,
         seed: int = 0,
-        report: Report | None = None,
     ) -> TophatDensity:
         """Fits axes and bandwidth, and counts the neighbors of every sentence.
 
@@ -155,7 +154,6 @@ class TophatDensity:
             vectors: [n, dim] of any real number type; may be memory-mapped.
             statistics: of the vectors, if known.
             seed: see `choose_bandwidth`.
-            report: see `neighbor_counts`.
         """
         vectors = as_embeddings(vectors, "vectors")
         statistics = gram_matrix(vectors) if statistics is None else statistics
@@ -168,7 +166,7 @@ class TophatDensity:
             bandwidth = 10 * narrowest
         else:
             bandwidth = max(choose_bandwidth(points, seed), narrowest)
-        counts = neighbor_counts(points, points, bandwidth, report)
+        counts = neighbor_counts(points, points, bandwidth)
         return cls(mean, axes, points, float(bandwidth), counts)
 
     def counts(self, vectors: np.ndarray) -> np.ndarray:
@@ -184,14 +182,11 @@ class TophatDensity:
         return neighbor_counts(points, self.points, self.bandwidth)
 
 
-def neighbor_counts(
-    queries: np.ndarray, points: np.ndarray, radius: float, report: Report | None = None
-) -> np.ndarray:
+def neighbor_counts(queries: np.ndarray, points: np.ndarray, radius: float) -> np.ndarray:
     """Counts, for every query, the points at most `radius` away, itself included; [n] int64.
 
     In float64; a pair that rounding leaves on the boundary is within. Passing the same object as
-    `queries` [n, d] and `points` [m, d] halves the work. `report` is called with the work done and
-    the total.
+    `queries` [n, d] and `points` [m, d] halves the work.
 
     Raises:
         ValueError: if shapes disagree, the radius is negative, or a value is not finite.
@@ -218,19 +213,16 @@ def neighbor_counts(
     # d + 2 summands, the rounding of both factors, and a margin.
     largest = halves.max() + of_queries.max() + radius**2 / 2
     rounding = (left.shape[1] + 6) * np.finfo(np.float64).eps * largest
-    return _count_tiles(left, right, -rounding, same, report)
+    return _count_tiles(left, right, -rounding, same)
 
 
-def _count_tiles(
-    left: np.ndarray, right: np.ndarray, least: float, same: bool, report: Report | None
-) -> np.ndarray:
+def _count_tiles(left: np.ndarray, right: np.ndarray, least: float, same: bool) -> np.ndarray:
     """Counts, for each row of the left factor, the products of at least a number, [n] int64.
 
     If both sides are the same, a tile counts for its columns as well.
     """
     strips = range(0, len(left), _TILE)
     with threads_for(len(strips)) as threads:
-        done = [0] * threads
 
         def work(thread: int) -> np.ndarray:
             # Private counts: columns of a strip are rows of other threads.
@@ -247,9 +239,6 @@ def _count_tiles(
                     counts[start : start + shape[0]] += _row_sums(near)
                     if same and first != start:
                         counts[first : first + shape[1]] += _column_sums(near)
-                done[thread] += 1
-                if report is not None:
-                    report(sum(done), len(strips))
             return counts
 
         with ThreadPoolExecutor(threads) as executor:

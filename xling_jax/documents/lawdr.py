@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from xling_jax.align.rows import BLOCK_ROWS, Report, as_embeddings, row_blocks
+from xling_jax.align.rows import BLOCK_ROWS, as_embeddings, row_blocks
 from xling_jax.documents import debias
 from xling_jax.documents.density import NUM_DIMS, TophatDensity, sentence_weights
 from xling_jax.options import check_values
@@ -60,13 +60,11 @@ class Lawdr:
         self.components: np.ndarray | None = None
         self.density: TophatDensity | None = None
 
-    def fit(self, vectors: np.ndarray, report: Report | None = None) -> Lawdr:
+    def fit(self, vectors: np.ndarray) -> Lawdr:
         """Fits components and density to all sentences of a language; returns the estimator.
 
         Args:
             vectors: [n, dim] of any real number type; may be memory-mapped.
-            report: called with the work done and the total while neighbors are counted, by far the
-                longest step.
 
         Raises:
             ValueError: if there are no sentences, a value is not finite, or `rank` is so high that
@@ -78,7 +76,7 @@ class Lawdr:
         if self.rank is not None:
             components = debias.language_components(statistics, self.rank).astype(np.float32)
         if self.weighting == "kde":
-            density = TophatDensity.fit(vectors, statistics, self.seed, report)
+            density = TophatDensity.fit(vectors, statistics, self.seed)
         # Assigned at the end, so that a failed fit changes nothing.
         self.components, self.density = components, density
         self.dim, self.num_sentences = vectors.shape[1], len(vectors)

@@ -178,12 +178,9 @@ def load_document_pairs(
     return AlignmentData(_name(gold), dict(zip(pair, sides)), {pair: read_gold(gold, *sides)})
 
 
-def collect_documents(
-    path: str | Path, *, keep_sentences: bool = True, name: str | None = None, **options: Any
-) -> dict[str, Documents]:
+def collect_documents(path: str | Path, **options: Any) -> dict[str, Documents]:
     """Reads a file of documents, by language in its order; options of `read_documents`."""
-    name = name or shown(path)
-    return group_by_language(read_documents(path, name=name, **options), name, keep_sentences)
+    return group_by_language(read_documents(path, **options), shown(path))
 
 
 def group_by_language(

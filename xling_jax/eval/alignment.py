@@ -22,9 +22,9 @@ from xling_jax.documents.lawdr import Lawdr, document_vectors
 from xling_jax.documents.records import (
     AlignmentData,
     Gold,
-    collect_documents,
     load_alignment_data,
     load_document_pairs,
+    read_documents,
 )
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_mapped
@@ -103,12 +103,12 @@ class Alignment(AlignmentOptions, Task):
         self, path: str, languages: Sequence[str]
     ) -> dict[str, Callable[[Any], dict[str, float]]]:
         """See `Task`; of the languages, those that have documents."""
-        found = collect_documents(path, keep_sentences=False, domain=self.domain or None)
+        found = {one.language for one in read_documents(path, domain=self.domain or None)}
         shared = [code for code in languages if code in found]
         if len(shared) < 2:
             raise ValueError(
                 f"{path}: must have documents in two of {', '.join(languages)}; found "
-                f"{', '.join(found) or 'none'}"
+                f"{', '.join(sorted(found)) or 'none'}"
             )
         return super().while_training(path, shared)
 
