@@ -214,12 +214,9 @@ def test_each_text_is_encoded_once():
 @pytest.mark.parametrize(
     ("embeddings", "settings", "message"),
     [
-        ({"en": np.eye(2)}, {}, "at least two languages"),
-        ({"en": np.eye(2), "de": np.eye(3)[:, :2]}, {}, "row counts"),
         ({"en": np.eye(2), "de": np.eye(3)[:2]}, {}, "same dim"),
         ({"en": np.eye(2), "de": np.full((2, 2), np.nan)}, {}, r"embeddings\[0\] must be finite"),
         ({"en": np.eye(2), "de": np.eye(2)}, {"similarity": "dot"}, "one of cosine, margin, csls"),
-        ({"en": np.eye(2), "de": np.eye(2)}, {"k_values": ()}, "k_values"),
         ({"en": np.empty((0, 2)), "de": np.empty((0, 2))}, {}, "no row has text"),
     ],
 )

@@ -128,8 +128,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         if self.split and self.split not in data.splits:
             raise OptionError(f"split: {paths[0]} has no {self.split} files")
         if self.split == "dev":  # else text of the test split would be embedded as well
-            splits = {name: part for name, part in data.splits.items() if name != "test"}
-            data = dataclasses.replace(data, splits=splits)
+            data.splits.pop("test", None)
         return [data]
 
     def vector_files(self, data: Sequence[ClassificationData]) -> dict[str, Sequence[str]]:
@@ -184,14 +183,11 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
 
     def options(self, encoder: Any, outcomes: Mapping[str, ClassificationMatrix]) -> dict[str, Any]:
         """The options, and how each classifier was selected."""
+        by_c = [name for name in self.classifiers if name not in NEURAL]
         return {
             "classifier": ", ".join(self.classifiers),
             "protocol": ", ".join(self.protocols),
-            "c_values": {
-                name: list(self.c_values or default_c_values(name))
-                for name in self.classifiers
-                if name not in NEURAL
-            },
+            "c_values": {name: list(self.c_values or default_c_values(name)) for name in by_c},
             "seeds": list(self._seeds),
             "documents": self.documents,
             "splitter": self.splitter,

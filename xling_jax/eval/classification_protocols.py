@@ -9,7 +9,6 @@ import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,18 +28,10 @@ KINDS = {
 }
 
 
-class Training(NamedTuple):
-    """One training: the row of the table that it fills, and the languages on either side."""
-
-    row: str
-    train: tuple[str, ...]
-    tests: tuple[str, ...]
-
-
 def list_trainings(
     protocol: str, train_languages: Sequence[str], test_languages: Collection[str]
-) -> list[Training]:
-    """Lists the trainings of a protocol, in the order of the languages.
+) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Lists the trainings of a protocol: row of the table, languages trained and tested on.
 
     `zero-shot` trains on each language and tests on all. `targeted` trains, selects and tests in
     one language; what Yu et al. (2018) call targeted, a zero-shot classifier selected in the test
@@ -50,13 +41,12 @@ def list_trainings(
     check_choice("protocol", protocol, PROTOCOLS)
     tests = tuple(test_languages)
     if protocol == "zero-shot":
-        trainings = [Training(code, (code,), tests) for code in train_languages]
+        trainings = [(code, (code,), tests) for code in train_languages]
     elif protocol == "targeted":
-        both = [code for code in tests if code in train_languages]
-        trainings = [Training("itself", (code,), (code,)) for code in both]
+        trainings = [("itself", (code,), (code,)) for code in tests if code in train_languages]
     else:
         others = {code: tuple(c for c in train_languages if c != code) for code in tests}
-        trainings = [Training("the others", others[c], (c,)) for c in tests if others[c]]
+        trainings = [("the others", others[c], (c,)) for c in tests if others[c]]
     if not trainings:
         raise ValueError(
             f"{protocol} needs training text for one of the test languages {', '.join(tests)}; "
@@ -94,47 +84,35 @@ def measure_protocol(
             raise ValueError(f"no training text in {code}; there is some in {', '.join(train)}")
     trainings = list_trainings(protocol, pool, test)
     seeds = seeds if classifier in NEURAL else seeds[:1]
-    rows = tuple(dict.fromkeys(training.row for training in trainings))
-    columns = tuple(code for code in test if any(code in t.tests for t in trainings))
+    rows = tuple(dict.fromkeys(row for row, _, _ in trainings))
+    columns = tuple(code for code in test if any(code in tests for _, _, tests in trainings))
     scores = {kind: np.full((len(seeds), len(rows), len(columns)), np.nan) for kind in KINDS}
     chosen, num_train, num_dev = {}, {}, 0
-    for training in trainings:
-        text = _join(train[code] for code in training.train)
-        if len(set(text.labels)) < 2:
-            raise ValueError(
-                f"training needs two labels; the text in {', '.join(training.train)} has one"
-            )
-        held_out = _join(dev[code] for code in training.train if code in dev)
-        folds = not held_out.texts and (c_values is None or len(c_values) > 1)
-        if folds and len(set(text.labels)) == len(text.labels):
-            raise ValueError(
-                f"{data.path or data.name}: the train text in {', '.join(training.train)} has "
-                f"{len(text.labels)} labels, each once, and cross-validation needs one twice; "
-                "add a dev split, or give one value in --c-values; are label and text swapped?"
-            )
+    for row, sources, tests in trainings:
+        text = _join(train[code] for code in sources)
+        held_out = _join(dev[code] for code in sources if code in dev)
+        _check_labels(text, held_out, c_values, f"{data.path or data.name}", ", ".join(sources))
+        own_dev = held_out if held_out.texts else None
         selected, by_oracle = train_classifier(
             classifier,
             embed(text),
-            embed(held_out) if held_out.texts else None,
-            {code: embed(dev[code]) for code in training.tests if code in dev},
+            own_dev and embed(own_dev),
+            {code: embed(dev[code]) for code in tests if code in dev},
             c_values=c_values,
             seeds=seeds,
         )
-        guesses = {}
-        if baselines:
-            guesses = _train_baselines(text, held_out, c_values, seeds[:1])
-        for code in training.tests:
-            cell = np.s_[:, rows.index(training.row), columns.index(code)]
+        guesses = _train_baselines(text, own_dev, c_values, seeds[:1]) if baselines else {}
+        for code in tests:
+            cell = np.s_[:, rows.index(row), columns.index(code)]
             examples = embed(test[code])
             scores["accuracy"][cell] = [one.accuracy(examples) for one in selected]
             if code in by_oracle[0]:
                 scores["oracle"][cell] = [one[code].accuracy(examples) for one in by_oracle]
             for kind, accuracy in guesses.items():
                 scores[kind][cell] = accuracy(test[code])
-        name = training.row if protocol == "zero-shot" else training.tests[0]
-        chosen[name] = [one.chosen for one in selected]
-        num_train[name] = len(text.texts)
-        num_dev += bool(held_out.texts)
+        name = row if protocol == "zero-shot" else tests[0]
+        chosen[name], num_train[name] = [one.chosen for one in selected], len(text.texts)
+        num_dev += own_dev is not None
     return ClassificationMatrix(
         train_languages=rows,
         test_languages=columns,
@@ -149,6 +127,20 @@ def measure_protocol(
         num_train=num_train,
         num_test={code: len(test[code].texts) for code in columns},
     )
+
+
+def _check_labels(text, held_out, c_values, where: str, languages: str) -> None:
+    """Refuses training text that nothing can be learned from, or selected on."""
+    num_labels = len(set(text.labels))
+    if num_labels < 2:
+        raise ValueError(f"training needs two labels; the text in {languages} has one")
+    folds = not held_out.texts and (c_values is None or len(c_values) > 1)
+    if folds and num_labels == len(text.labels):
+        raise ValueError(
+            f"{where}: the train text in {languages} has {num_labels} labels, each once, and "
+            "cross-validation needs one twice; add a dev split, or give one value in --c-values; "
+            "are label and text swapped?"
+        )
 
 
 @dataclass(frozen=True)
@@ -186,10 +178,10 @@ class ClassificationMatrix:
 
     @functools.cached_property
     def deviations(self) -> dict[str, np.ndarray]:
-        """Standard deviations [train, test] over the seeds of "accuracy" and "oracle", if any."""
+        """Standard deviations [train, test] over several seeds, of "accuracy" and "oracle"."""
         kinds = [kind for kind in ("accuracy", "oracle") if kind in self.by_seed]
-        kinds = kinds if len(self.seeds) > 1 else []
-        return {kind: np.std(self.by_seed[kind], axis=0, ddof=1) for kind in kinds}
+        several = kinds if len(self.seeds) > 1 else []
+        return {kind: np.std(self.by_seed[kind], axis=0, ddof=1) for kind in several}
 
     def mean(self, which: str, kind: str = "accuracy") -> float:
         """Mean over the cells `same` (one language), `cross` (two) or `all`; NaN if none."""
@@ -264,7 +256,10 @@ def _join(parts: Iterable[LabeledText]) -> LabeledText:
 
 
 def _train_baselines(
-    text: LabeledText, held_out: LabeledText, c_values: Sequence[float] | None, seeds: Sequence[int]
+    text: LabeledText,
+    dev: LabeledText | None,
+    c_values: Sequence[float] | None,
+    seeds: Sequence[int],
 ) -> dict[str, Callable[[LabeledText], float]]:
     """The accuracy on any text of a bag of words, and of always the most common label."""
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -273,9 +268,8 @@ def _train_baselines(
     vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
     vectorizer.fit([*text.texts, "word"])  # "word": a vocabulary even for texts without any.
     embed = lambda part: Examples(vectorizer.transform(part.texts), part.labels)
-    dev = embed(held_out) if held_out.texts else None
     (selected,), _ = train_classifier(
-        "logreg", embed(text), dev, {}, c_values=c_values, seeds=seeds
+        "logreg", embed(text), dev and embed(dev), {}, c_values=c_values, seeds=seeds
     )
     names, counts = np.unique(text.labels, return_counts=True)
     commonest = names[counts.argmax()]

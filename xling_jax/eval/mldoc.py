@@ -155,8 +155,6 @@ def _find_documents(directories: Sequence[str | os.PathLike[str]]) -> dict[str, 
     """All documents by FOLDER-NAME; of several copies the first. RCV1 and 2 share no folder."""
     found: dict[str, Path] = {}
     for root in map(Path, directories):
-        if not root.expanduser().is_dir():
-            raise ValueError(f"{root}: must be a directory of Reuters news; there is none")
         for path in sorted(root.expanduser().rglob("*.xml")):
             found.setdefault(f"{path.parent.name}-{path.stem}", path)
     return found

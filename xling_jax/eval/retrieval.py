@@ -333,24 +333,16 @@ def retrieval_matrix(
             unless it has copies.
 
     Raises:
-        ValueError: if sizes disagree, there are fewer than two languages, no direction has a row,
-            or a value is not finite.
+        ValueError: if no direction has a row, or a value is not finite.
     """
     languages = tuple(embeddings)
-    counts = {code: len(rows) for code, rows in embeddings.items()}
-    if len(languages) < 2:
-        raise ValueError(f"retrieval needs at least two languages; got {list(languages)}")
-    if len(set(counts.values())) > 1:
-        raise ValueError(f"row i must be one meaning in all languages; got row counts {counts}")
-    if not k_values or min(k_values) < 1:
-        raise ValueError(f"k_values must be at least 1; got {list(k_values)}")
     unit = {code: knn.normalize(rows) for code, rows in embeddings.items()}
     extra = {code: knn.normalize(rows) for code, rows in (distractors or {}).items()}
 
     cells: dict[Direction, dict[str, float]] = {}
     pairs = itertools.product(languages, repeat=2)
     for pair in (pair for pair in pairs if diagonal or pair[0] != pair[1]):
-        common = np.ones(counts[pair[0]], bool)
+        common = np.ones(len(unit[pair[0]]), bool)
         if present is not None:
             common = np.asarray(present[pair[0]]) & np.asarray(present[pair[1]])
         if not common.any():

@@ -26,10 +26,8 @@ def draw_sample(
         queries: [q] int64, indices into `keys` whose source texts are the queries.
 
     Raises:
-        ValueError: if the texts differ in number or all are blank.
+        ValueError: if all rows lack a text.
     """
-    if len(source) != len(target):
-        raise ValueError(f"row i must be one meaning; got {len(source)} and {len(target)} rows")
     rows = [row for row in range(len(source)) if source[row].strip() and target[row].strip()]
     if not rows:
         raise ValueError("no row has text on both sides to draw")
