@@ -129,7 +129,6 @@ def test_a_language_is_refused_and_then_added_without_changing_the_vectors_of_ot
         "data.batch_size": 16,
         "train.total_epochs": 0.0,
         "train.total_steps": 60,
-        "train.writers": (),
         "schedule.peak_value": 0.1,
     }
     overrides = [f"--config.{name}={value}" for name, value in words.items()]
