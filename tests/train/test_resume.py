@@ -151,45 +151,6 @@ def test_killed_while_deleting_a_checkpoint_leaves_none_that_is_damaged(
     check_same_choice(tmp_path, uninterrupted)
 
 
-@pytest.mark.exhaustive
-def test_sigterm_saves_and_leaves_and_the_same_command_continues(run, uninterrupted, tmp_path):
-    rare = {"train.checkpoint_every_steps": TOTAL}
-    process = run(tmp_path, **rare)
-    metrics = tmp_path / "metrics.jsonl"
-    assert processes.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 2)
-    process.terminate()
-    assert processes.finish(process) == 143
-    assert 0 < newest(tmp_path) < TOTAL
-    assert processes.finish(run(tmp_path)) == 0
-    check_equal_to_the_last_bit(tmp_path, uninterrupted)
-
-
-@pytest.mark.exhaustive
-def test_two_halves_make_a_whole(run, half, uninterrupted, tmp_path):
-    workdir = tmp_path / "w"
-    shutil.copytree(half, workdir)
-    assert processes.finish(run(workdir)) == 0
-    check_equal_to_the_last_bit(workdir, uninterrupted)
-    check_same_choice(workdir, uninterrupted)
-
-
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_continues(
-    run, uninterrupted, tmp_path
-):
-    workdir = tmp_path / "w"
-    shutil.copytree(uninterrupted, workdir)
-    state = workdir / "checkpoints" / f"{TOTAL:08d}" / "state"
-    for file in [file for file in state.rglob("d/*") if file.is_file()]:
-        # All of them: orbax leaves files there that a restore never opens.
-        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    assert processes.finish(run(workdir)) == 0
-    assert f"checkpoint {TOTAL} in" in processes.log_text(workdir)
-    assert (workdir / "checkpoints" / f"broken-{TOTAL:08d}").is_dir(), "nothing is deleted"
-    shutil.rmtree(workdir / "checkpoints" / f"broken-{TOTAL:08d}")
-    check_equal_to_the_last_bit(workdir, uninterrupted)
-    check_same_choice(workdir, uninterrupted)
-
-
 def test_eight_devices_go_on_with_the_batches_and_losses_of_one(run, half, uninterrupted, tmp_path):
     workdir = tmp_path / "w"
     shutil.copytree(half, workdir)

@@ -230,21 +230,19 @@ class LstmLayer(nn.Module):
         bias = self.param("bias", init, (directions, gates))
         if self.published_parameters:
             bias = bias + self.param("recurrent_bias", init, (directions, gates))
-        return _run(inputs.astype(self.dtype), mask, kernel, recurrent, bias)
-
-
-def _run(inputs, mask, kernel, recurrent, bias):
-    dtype, (directions, width) = inputs.dtype, recurrent.shape[:2]
-    kernel, recurrent, bias = map(halve_sigmoid_gates, (kernel, recurrent, bias))
-    # The second direction reads from the end, padding first.
-    orders = (slice(None), slice(None, None, -1))[:directions]
-    zero = jnp.zeros((directions, inputs.shape[1], width), dtype)
-    states = recurrence(
-        tuple(project(inputs[order], kernel[d].astype(dtype)) for d, order in enumerate(orders)),
-        bias[:, None],
-        jnp.stack([mask[order] for order in orders], 1),
-        recurrent.astype(dtype),
-        *(None, None),
-        *(zero, zero),
-    )
-    return jnp.concatenate([states[d][order] for d, order in enumerate(orders)], -1)
+        dtype, inputs = self.dtype, inputs.astype(self.dtype)
+        kernel, recurrent, bias = map(halve_sigmoid_gates, (kernel, recurrent, bias))
+        # The second direction reads from the end, padding first.
+        orders = (slice(None), slice(None, None, -1))[:directions]
+        zero = jnp.zeros((directions, inputs.shape[1], self.width), dtype)
+        states = recurrence(
+            tuple(
+                project(inputs[order], kernel[d].astype(dtype)) for d, order in enumerate(orders)
+            ),
+            bias[:, None],
+            jnp.stack([mask[order] for order in orders], 1),
+            recurrent.astype(dtype),
+            *(None, None),
+            *(zero, zero),
+        )
+        return jnp.concatenate([states[d][order] for d, order in enumerate(orders)], -1)

@@ -26,7 +26,7 @@ ENCODERS = Registry(
     static="xling_jax.models.static:StaticEncoder",
     bert="xling_jax.models.bert:BertEncoder",
     rotary="xling_jax.models.rotary:RotaryEncoder",
-    fairseq="xling_jax.models.fairseq:FairseqEncoder",
+    fairseq="xling_jax.models.tlaser:FairseqEncoder",
 )
 DECODERS = Registry(
     "decoder.family",

@@ -21,7 +21,12 @@ from xling_jax.models.layers import (
     layer_norm,
     pad_row_zero,
 )
-from xling_jax.models.numpy_encoders import TLASER_EPSILON, TLaserOptions, sinusoidal_positions
+from xling_jax.models.numpy_encoders import (
+    TLASER_EPSILON,
+    FairseqOptions,
+    TLaserOptions,
+    sinusoidal_positions,
+)
 from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.registry import check_choice
 
@@ -119,6 +124,10 @@ class TLaserEncoder(TLaserOptions, TokenEncoder):
     def table(self) -> jax.Array:
         """The token table, for a decoder that shares it."""
         return self.embed.table()
+
+
+class FairseqEncoder(FairseqOptions, TLaserEncoder):
+    """Encoders trained in fairseq, LASER3 and SONAR's: T-LASER's but for norms and <s>."""
 
 
 class TLaserDecoder(SentenceDecoder):

@@ -8,10 +8,8 @@ import jax
 from jax.extend import backend
 from jax.sharding import AbstractMesh, Mesh
 
-from xling_jax import options
 from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_layers import padded_vocab_size
-from xling_jax.models.registry import CrossLingualModel
 from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
@@ -19,7 +17,13 @@ from xling_jax.train.experiment import Experiment
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
 from xling_jax.train.programs import Program, abstract_arguments
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
-from xling_jax.train.training import Training, check_batch_multiple, init_params, resolve
+from xling_jax.train.training import (
+    Training,
+    check_batch_multiple,
+    init_params,
+    resolve,
+    with_arguments,
+)
 
 _GIB = 2**30
 
@@ -65,12 +69,7 @@ def update_memory(training: Training, mesh: Mesh, compiled: Any) -> Memory:
 
 def published_count(experiment: Experiment) -> int:
     """Parameter count in the papers' convention, with two LSTM biases and unused projections."""
-    published, parts = {"vocab_multiple": 1, "published_parameters": True}, {}
-    for name in ("encoder", "decoder", "head"):
-        if (module := getattr(experiment.model, name)) is not None:
-            known = options.defaults(type(module))
-            parts[name] = module.clone(**{k: v for k, v in published.items() if k in known})
-    model = CrossLingualModel(**parts)
+    model = with_arguments(experiment.model, vocab_multiple=1, published_parameters=True)
     return count_parameters(jax.eval_shape(init_params(model), jax.random.key(0)))
 
 

@@ -102,6 +102,7 @@ class Experiment:
         schedule: arguments of `make_schedule`, durations in any unit.
         train: length of the run and its intervals; those that the config gives in other units
             than steps are of an assumed epoch until `training.resolve`.
+        max_length_tokens: longest input of the encoder.
         evaluation: task -> paths of its data, to measure while training.
         mesh: arguments of `make_mesh`.
         seed: of parameters, batches, dropout and the vocabulary's sample.
@@ -118,6 +119,7 @@ class Experiment:
     optimizer: Mapping[str, Any]
     schedule: Mapping[str, Any]
     train: TrainOptions
+    max_length_tokens: int
     evaluation: Mapping[str, tuple[str, ...]]
     mesh: Mapping[str, int]
     seed: int
@@ -173,7 +175,8 @@ class Experiment:
             prompt=data.prompt,
             teacher=_teacher(terms.get("distillation"), data, model.encoder.dim),
         )
-        experiment = cls(
+        train = _train_options(config["train"], ASSUMED_EPOCH)
+        return cls(
             config=config,
             languages=languages,
             preparation=preparation,
@@ -183,14 +186,13 @@ class Experiment:
             terms=terms,
             optimizer=config["optimizer"],
             schedule=config["schedule"],
-            train=_train_options(config["train"], ASSUMED_EPOCH),
+            train=train,
+            max_length_tokens=_longest_input(config["encoder"], train.max_length_tokens),
             evaluation=evaluation,
             mesh=config["mesh"],
             seed=config["seed"],
             compute_dtype=config["compute_dtype"],
         )
-        experiment._check_max_length()
-        return experiment
 
     @classmethod
     def recorded(cls, config: Mapping[str, Any]) -> "Experiment":
@@ -234,25 +236,6 @@ class Experiment:
         """Constructor arguments of the encoder that determine a vector."""
         skipped = {"family", *ENCODERS[self.family].training_only}
         return {k: v for k, v in self.config["encoder"].items() if k not in skipped}
-
-    @property
-    def max_length_tokens(self) -> int:
-        """Longest input of the encoder."""
-        return self.train.max_length_tokens or self._positions or _LONGEST_INPUT
-
-    @property
-    def _positions(self) -> int:
-        """Size of the encoder's table of positions; 0 without one."""
-        encoder = self.config["encoder"]
-        return encoder.get("max_length_tokens", 0) if encoder.get("layers") else 0
-
-    def _check_max_length(self) -> None:
-        given = self.train.max_length_tokens
-        if self._positions and given > self._positions:
-            raise ValueError(
-                f"train.max_length_tokens={given} must be at most {self._positions}, the positions "
-                "of the encoder"
-            )
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,6 +343,16 @@ def _train_options(section: Mapping[str, Any], epoch: Epoch) -> TrainOptions:
     total = run_length(section, epoch)
     resolved = resolve(section, "train", epoch, total) | {"total_steps": total}
     return options.make(TrainOptions, resolved, "train")
+
+
+def _longest_input(encoder: Mapping[str, Any], given: int) -> int:
+    positions = encoder.get("max_length_tokens", 0) if encoder.get("layers") else 0
+    if positions and given > positions:
+        raise ValueError(
+            f"train.max_length_tokens={given} must be at most {positions}, the positions of the "
+            "encoder"
+        )
+    return given or positions or _LONGEST_INPUT
 
 
 def _check_named(

@@ -174,7 +174,7 @@ def make_objective(
     vocab = vocab or VocabFacts(options.size + options.extend)
     prefix, suffix = experiment.model.encoder.specials
     context = Context(
-        model=_with_arguments(
+        model=with_arguments(
             experiment.model,
             vocab_size=vocab.size,
             pad_id=vocab.special_ids["pad"],
@@ -192,7 +192,7 @@ def make_objective(
     return Objective(context, experiment.terms, experiment.train.lora_alpha)
 
 
-def _with_arguments(model: CrossLingualModel, **arguments: Any) -> CrossLingualModel:
+def with_arguments(model: CrossLingualModel, **arguments: Any) -> CrossLingualModel:
     """The model with other arguments of all its modules that take them."""
     parts = {}
     for name in ("encoder", "decoder", "head"):
