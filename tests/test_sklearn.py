@@ -14,8 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
 import xling_jax
-from xling_jax.encode.model_directory import save_model
-from xling_jax.models import registry
+from tests.encode.random_models import save_random
 from xling_jax.sklearn import SentenceEmbedder
 from xling_jax.text.vocab import train_vocab
 
@@ -45,19 +44,7 @@ def model(tmp_path_factory):
     directory = tmp_path_factory.mktemp("model")
     vocab = train_vocab(iter(TEXTS * 4), directory / "sentencepiece.model", size=40)
     sizes = {"width": 16, "layers": 1, "heads": 2, "ffn_width": 16}
-    module = registry.build_encoder("tlaser", vocab_size=vocab.size, **sizes)
-    params = module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"]
-    save_model(
-        directory / "encoder",
-        family="tlaser",
-        encoder_args={"vocab_size": vocab.size, **sizes},
-        params=params,
-        vocab=vocab,
-        languages=("en",),
-        max_length_tokens=40,
-        training={},
-    )
-    return str(directory / "encoder")
+    return str(save_random(directory / "encoder", "tlaser", vocab, sizes, languages=("en",)))
 
 
 def leaves(params):

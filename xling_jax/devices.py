@@ -64,14 +64,8 @@ def compute_dtype(
 ) -> np.dtype:
     """A dtype by name; `auto` is that of `device_dtype`, the same for all processes.
 
-    Args:
-        name: `auto`, `float32`, `bfloat16` or `float16`.
-        devices: for `auto`; those of all processes by default. Of several kinds of devices, the one
-            that can do least decides.
-        where: what errors call the name.
-
-    Raises:
-        ValueError: for an unknown name.
+    Of several kinds of devices, by default those of all processes, the one that can do least
+    decides. `where` is what errors call the name.
     """
     import jax  # commands list the names before they start it
 

@@ -79,16 +79,10 @@ class MtebEncoder:
         prompt_type: PromptType | None = None,
         **kwargs: Any,
     ) -> np.ndarray:
-        """Embeds the texts of MTEB's batches, each with a list of strings under "text".
+        """Embeds the texts of MTEB's batches, each with a list of strings under "text": [n, dim].
 
         Models with prompts get that which MTEB finds for the task and the kind of input ("query" or
         "document") among their names. Of the other arguments only `show_progress_bar` counts.
-
-        Returns:
-            float32 [n, dim], the rows in the order of the batches.
-
-        Raises:
-            ValueError: if a batch holds no texts, as those of images.
         """
         texts: list[str] = []
         for batch in inputs:
@@ -104,11 +98,7 @@ class MtebEncoder:
             if name := get_prompt_name(self.encoder.prompts, task_metadata, prompt_type):
                 options["prompt_name"] = name
             elif prompt_type is not None:
-                by_kind = {
-                    "query": self.encoder.encode_query,
-                    "document": self.encoder.encode_document,
-                }
-                encode = by_kind[prompt_type.value]
+                encode = getattr(self.encoder, f"encode_{prompt_type.value}")
         return encode(texts, **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:

@@ -70,15 +70,7 @@ class SentenceEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self
 
     def transform(self, X: Sequence[str]) -> np.ndarray:
-        """Embeds n texts: a list, a one-dimensional array or a column of a data frame.
-
-        Returns:
-            float32 [n, dim].
-
-        Raises:
-            ValueError: if `X` is one text, has two dimensions or holds anything but texts; or if
-                there is no such model.
-        """
+        """Embeds n texts, a list, an array or a column of a data frame, to float32 [n, dim]."""
         texts = _check_texts(X)
         encoder = self._encoder()
         encode = encoder.encode_documents if self.documents else encoder.encode

@@ -296,13 +296,3 @@ def test_documents_that_change_before_they_are_encoded_are_named(
     line = fails(run(files), 1)
     assert line.endswith("en.jsonl: changed while it was read; run the command again")
     assert not (files / "out.tsv").exists()
-
-
-def test_vectors_that_do_not_fit_are_named(files, encoder, ready, fails):
-    vectors = np.load(files / "en.npy")
-    np.save(files / "en.npy", vectors[:-1])
-    line = fails(run(files, *ready, model=None), 1)
-    assert f"for each of the {len(vectors)} nonblank sentences" in line and "found" in line
-    np.save(files / "en.npy", vectors[:, :-1])
-    line = fails(run(files, *ready, model=None), 1)
-    assert "source and target must have the same dim; got 15 and 16" in line

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import unicodedata
 from xml.etree import ElementTree
 
 import pytest
@@ -16,7 +15,6 @@ from tests.docs.pages import ROOT
 from xling_jax.align.pair_files import Layout, ScoredPair, write_pairs
 from xling_jax.cli.main import main
 from xling_jax.corpora.readers.tmx import TmxReader
-from xling_jax.documents.records import read_folder
 
 LANGUAGES = ("de", "en")
 LENGTH = 4
@@ -101,16 +99,6 @@ def test_equal_names_of_one_sentence_a_line(folders, caplog):
     assert {row[1] for row in rows} == {"same"}
     numbers = [re.findall(r"\d+", row[2].rpartition(":")[0].partition(":")[0]) for row in rows]
     assert [n for row in numbers for n in row] == ["0", "2"]  # lines, the blank one included
-
-
-def test_one_name_in_two_normal_forms_is_one_document(tmp_path):
-    found = []
-    for form in ("NFC", "NFD"):
-        (tmp_path / form).mkdir()
-        name = unicodedata.normalize(form, "Übung.txt")
-        (tmp_path / form / name).write_text("Ja.")
-        found += [document.id for document in read_folder(tmp_path / form, "de")]
-    assert found == ["Übung", "Übung"]
 
 
 def test_what_the_rules_drop_is_counted(folders, caplog):

@@ -233,24 +233,6 @@ def test_duplicates_count_once_and_blank_and_broken_lines_not_at_all(files, enco
     assert "2 blank, 1 broken_utf8, 1 line_too_long, 2 repeated" in caplog.text
 
 
-def test_vectors_of_lines_that_are_not_mined_are_skipped(files):
-    lines = ["", SOURCE[1], *SOURCE, "\t"]
-    (files / "a.en").write_text("".join(f"{line}\n" for line in lines))
-    rows = [np.full(DIM, np.nan), vector(SOURCE[1]), *map(vector, SOURCE), np.full(DIM, np.nan)]
-    np.save(files / "a.en.npy", np.array(rows, np.float32))
-    assert mine(files, *ready(files), model=None) == 0
-    order = [SOURCE[1], SOURCE[0], *SOURCE[2:]]
-    check_same(read(files / "out.tsv"), expected_pairs(source=order))
-
-
-def test_nothing_to_mine_gives_an_empty_file(files, encoded, caplog):
-    (files / "a.en").write_text("\n\n")
-    with caplog.at_level("INFO"):
-        assert mine(files) == 0
-    assert (files / "out.tsv").read_text() == ""
-    assert "a.en: no text" in caplog.text and "embedded already" not in caplog.text
-
-
 def scores_of_given(pairs, source, target):
     """Ratio margins of pairs to the four nearest in two texts, in float64."""
     cosine = np.array(

@@ -8,10 +8,9 @@ import re
 import shlex
 from pathlib import Path
 
-import jax
-import numpy as np
 import pytest
 
+from tests.encode.random_models import save_random
 from xling_jax.cli import main, quickstart
 from xling_jax.config import find_config
 from xling_jax.corpora.quickstart_text import (
@@ -21,8 +20,7 @@ from xling_jax.corpora.quickstart_text import (
     FetchError,
     QuickstartText,
 )
-from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
-from xling_jax.models import registry
+from xling_jax.encode.model_directory import SHIPPED, load_model
 from xling_jax.runs import train
 from xling_jax.text.vocab import train_vocab
 
@@ -57,19 +55,8 @@ def save_untrained_encoder(experiment, workdir):
     """Takes the place of `train_experiment`."""
     sentences = [f"one two three four five six {c}{i} {i}" for c in LANGUAGES for i in range(40)]
     vocab = train_vocab(sentences, size=VOCAB_SIZE)
-    module = registry.build_encoder("tlaser", vocab_size=vocab.size, **ENCODER)
-    params = module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"]
-    save_model(
-        f"{workdir}/encoder",
-        family="tlaser",
-        encoder_args=ENCODER,
-        params=params,
-        vocab=vocab,
-        languages=LANGUAGES,
-        max_length_tokens=100,
-        training={},
-        overwrite=True,
-    )
+    settings = {"languages": LANGUAGES, "max_length_tokens": 100, "overwrite": True}
+    save_random(f"{workdir}/encoder", "tlaser", vocab, ENCODER, **settings)
     return 0
 
 

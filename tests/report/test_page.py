@@ -272,13 +272,6 @@ def test_the_worst_errors_by_hand():
     assert shown[0].cosine == pytest.approx(1 / np.hypot(1, 0.1), abs=1e-6)
 
 
-def test_a_copy_of_the_translation_is_no_error():
-    texts = {"x": ["1", "2"], "y": ["same", "same"]}
-    data = RetrievalData("toy", (ParallelText("toy", texts),))
-    found = report_vectors.worst_errors(lambda texts: np.eye(3)[: len(texts)], data)
-    assert found.num_errors == 1  # From y to x only: "same" cannot have two translations.
-
-
 def test_a_projection_is_bounded_and_rare_labels_are_joined(monkeypatch):
     monkeypatch.setattr(report_vectors, "MAX_POINTS", 120)
     labels = [f"label {i % 9}" for i in range(40)] + ["label 0"] * 20
@@ -402,16 +395,6 @@ def test_measurements_of_one_data_set_stand_together_and_once():
     (data, rows), (published, _), *_ = table["groups"]
     assert data == "news" and published.startswith("MLDoc")
     assert [row.source for row in rows] == ["mlp, leave-one-out", "zero-shot"]
-
-
-def test_results_on_dev_and_on_test_are_told_apart():
-    dev, test = classification_results(), classification_results()
-    for split, results in (("dev", dev), ("test", test)):
-        results["matrices"]["news"]["test_split"] = split
-    page = page_of(Run("one", None, results=[dev, test]))
-    rows = [row[0] for row in cells(page) if row]
-    assert "one zero-shot, on dev" in rows and "one zero-shot, on test" in rows
-    assert "one: news, zero-shot, on dev" in page and "one: news, zero-shot, on test" in page
 
 
 def run_of(directory, models):
@@ -541,16 +524,6 @@ def test_many_pairs_are_listed_the_worst_first():
     cross = {code: {"eng": 0.5} for code in ("deu", "fra", "ita", "spa", "por")}
     results = retrieval_results() | {"matrices": {"toy": {"p_at_1": cross}}}
     assert ["deu – eng", "50.0", ""] in cells(page_of(Run("a", None, results=[results])))
-
-
-def test_pairs_with_errors_are_listed_by_error():
-    rate = {"deu": 0.1, "fra": 0.4, "ita": 0.2, "spa": 0.3, "por": 0.25}
-    matrix = {"p_at_1": {code: {"eng": 1 - value} for code, value in rate.items()}}
-    matrix["error"] = {code: {"eng": value} for code, value in rate.items()}
-    page = page_of(Run("a", None, results=[retrieval_results() | {"matrices": {"toy": matrix}}]))
-    rows = cells(page[page.index('id="retrieval"') :])
-    assert rows[0] == ["Pair", "error →, % lower is better", "error ←, % lower is better"]
-    assert rows[1] == ["fra – eng", "40.0", ""] and rows[5] == ["deu – eng", "10.0", ""]
 
 
 def test_a_chart_holds_its_values_and_survives_odd_ones():

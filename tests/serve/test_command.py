@@ -99,11 +99,3 @@ def test_wrong_use_is_one_line(capsys):
     assert "the name 'mini' is taken; write OTHER=mini" in refused("--model", "mini", "mini")
     assert "none: no such directory" in refused("--model", "none", "--port", 0)
     assert "--max-texts=0 must be positive" in refused("--model", "mini", "--max-texts", 0)
-
-
-def test_vectors_without_scipy_which_the_image_leaves_out(monkeypatch):
-    encoder = xling_jax.load("mini")
-    texts = [f"house number {i} by the river" for i in range(40)]
-    expected = encoder.encode(texts)
-    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
-    np.testing.assert_allclose(encoder.encode(texts), expected, rtol=0, atol=1e-6)

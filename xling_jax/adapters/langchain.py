@@ -16,12 +16,7 @@ import xling_jax
 
 
 class XlingEmbeddings(Embeddings):
-    """Vectors for LangChain.
-
-    Args:
-        model: a model directory, a workdir, or the name of a packaged encoder.
-        truncate_dim: keep only the first dimensions.
-    """
+    """Vectors for LangChain; `model` and `truncate_dim` as for `xling_jax.load`."""
 
     def __init__(self, model: str | os.PathLike[str] = "mini", *, truncate_dim: int | None = None):
         self.encoder = xling_jax.load(model, truncate_dim=truncate_dim)

@@ -111,7 +111,7 @@ class Row:
     @property
     def compared(self) -> str:
         """The published system."""
-        return self.name if self.beside is None else self.beside
+        return self.beside or self.name
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,9 @@ def make_page(
     note: str = "",
     command: str = "",
 ) -> str:
-    """Returns the report as one HTML page.
+    """Returns the report as one HTML page; the order of the runs gives their colors.
 
-    The order of the runs gives their colors. `note` is a line below the title, such as when it was
-    made; `command`, at the end of the page, is what made it.
-
-    Raises:
-        ValueError: naming a run, if its config or results are not as this library writes them.
+    An error names the run whose config or results are not as this library writes them.
     """
     try:
         return _make_page(runs, vectors, title, note, command)

@@ -31,12 +31,7 @@ _TSNE_ITERATIONS = 500
 
 
 def draw_all(pictures: Iterable[Heatmap | Projection], directory: Path) -> None:
-    """Draws pictures as PNG files in a directory that exists; all matrices in the same colors.
-
-    Raises:
-        ValueError: if sizes disagree.
-        OSError: if writing fails.
-    """
+    """Draws pictures as PNG files in a directory that exists; all matrices in the same colors."""
     matrices = []
     for picture in pictures:
         if isinstance(picture, Heatmap):

@@ -57,14 +57,10 @@ def make_app(
     api_key: str | None = None,
     corpus: Corpus | None = None,
 ) -> ASGIApp:
-    """Makes the application.
+    """Makes the application for encoders by the names that requests give as `model`.
 
-    Args:
-        encoders: by the names that requests give as `model`.
-        limits: beyond which requests are refused.
-        api_key: that requests must bear, except those for health, metrics and the page; None for
-            none.
-        corpus: what the page at the root searches, with the first encoder; None for no page.
+    Requests must bear the key, except those for health, metrics and the page; the page at the root
+    searches the corpus with the first encoder.
     """
     service = _Service(encoders, limits, api_key)
     routes = [
