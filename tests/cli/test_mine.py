@@ -325,6 +325,20 @@ def test_pairs_of_any_corpus_are_scored_and_written_as_a_corpus(files, encoded, 
     assert "w.tsv:1: a pair must be source<TAB>target; found 3 col" in capsys.readouterr().err
 
 
+def test_languages_of_given_pairs_name_columns_and_drop_what_is_in_another(files, caplog):
+    pytest.importorskip("py3langid")
+    german = "Das Haus steht in einer kleinen Straße am Fluss."
+    english = "The house stands in a small street by the river."
+    rows = [f"x\t{german}\t{english}", f"x\t{english}\t{english}"]
+    (files / "g.tsv").write_text("\n".join(["fr\tde\ten", *rows]) + "\n")
+    options = ("--pairs", files / "g.tsv", "--languages", "de,en", "--model", "mini")
+    with caplog.at_level(logging.INFO):
+        assert mine(files, *options, model=None, source=None, target=None) == 0
+    assert "kept 1 of 2 pairs; dropped: 1 wrong_language" in caplog.text
+    header, pair = (files / "out.tsv").read_text().splitlines()
+    assert header == "score\tde\ten" and pair.split("\t")[1:] == [german, english]
+
+
 def test_pairs_are_written_in_the_format_of_the_suffix(files, encoded, fails):
     (files / "a.en").write_bytes(b"en\x0bsun\n")  # a line end to some
     expected = [pair[1:] for pair in expected_pairs(source=["en sun"])]

@@ -77,6 +77,14 @@ def test_every_part_of_every_table_says_what_it_would_run(scale, tmp_path, capsy
     assert not (tmp_path / "w").exists()
 
 
+def test_a_dry_run_writes_nothing_and_needs_no_workdir(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *ROW, "--dry-run"]) == 0
+    commands = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in commands] == ["train", "evaluate", "train", "evaluate"]
+    assert all("WORKDIR/made-up/" in line for line in commands) and not [*tmp_path.iterdir()]
+
+
 def test_parts_name_tasks_and_data_that_exist():
     for table in TABLES.values():
         assert {*needed(table)} <= {*DATA, "encoders", "Europarl v7"}
@@ -96,7 +104,8 @@ def test_settings_of_a_run_depend_on_the_scale(tmp_path):
 def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
     caplog.set_level(logging.INFO)
     for words, message in (
-        (["yu-2"], "--workdir are needed"),
+        ([], "TABLE is required; xling reproduce --list lists the tables"),
+        (["yu-2"], "--workdir is required, except with --dry-run"),
         (["yu-22", "--workdir", tmp_path], "did you mean yu-2"),
         (["mao-figure-1", "--workdir", tmp_path], "not run: a drawing"),
         (["yu-2", "--row", "NMT", "--workdir", tmp_path], "has no such system"),

@@ -87,8 +87,8 @@ def test_a_rank_too_high_for_the_dim_or_the_sentences_is_refused():
     assert language_components(wide, 3).shape == (4, 3)
     assert language_components(few, 2).shape == (8, 2)
     for statistics, rank, message in (
-        *((wide, rank, "below 4, the rank") for rank in (0, 4, 5)),
-        (few, 3, "3 sentences of dim 8"),
+        *((wide, rank, "20 sentences span 4 dimensions") for rank in (0, 4, 5)),
+        (few, 3, "3 sentences span 3 dimensions"),
     ):
         with pytest.raises(ValueError, match=message):
             language_components(statistics, rank)
@@ -96,7 +96,7 @@ def test_a_rank_too_high_for_the_dim_or_the_sentences_is_refused():
 
 @pytest.mark.parametrize("vectors", [np.ones((1, 5)), np.full((9, 5), 0.1), np.zeros((9, 5))])
 def test_identical_sentences_have_nothing_to_keep(vectors):
-    with pytest.raises(ValueError, match="removing that many leaves nothing"):
+    with pytest.raises(ValueError, match="of which some must be left"):
         language_components(gram_matrix(vectors.astype(np.float32)), 1)
 
 

@@ -107,7 +107,11 @@ def test_the_command(text, tmp_path, capsys):
     assert [answer["query"] for answer in answers] == ["red house", "fine weather"]
     assert [answer["hits"][0]["line"] for answer in answers] == [2, 4]
     for wrong, message in (
-        ([], "give a query or --query-file"),
+        ([], "QUERY or --query-file is required"),
+        (
+            ["a", "--query-file", str(queries)],
+            "QUERY and --query-file exclude each other; give one",
+        ),
         (["a", "--k", "0"], "--k 0: must be at least 1"),
         (["a", "--debias", "-1"], "--debias -1: must not be negative"),
         (["--query-file", "none"], "--query-file none: no such file"),
@@ -115,4 +119,4 @@ def test_the_command(text, tmp_path, capsys):
         assert main([*search, *wrong]) == 2
         assert message in capsys.readouterr().err
     assert main([*search, "a", "--debias", "300"]) == 1
-    assert "rank=300" in capsys.readouterr().err
+    assert "cannot remove 300 components" in capsys.readouterr().err

@@ -34,8 +34,8 @@ class Filters:
     max_words: int | None = option(None, "mine texts of at most this many words", positive=True)
     languages: tuple[str, ...] = option(
         (),
-        "of source and target, such as de,en: mine only texts that py3langid takes for theirs "
-        "(extra langid)",
+        "of source and target, such as de,en: names them in the output and chooses the columns of "
+        "--pairs; texts that py3langid takes for another language are dropped (extra langid)",
         metavar="SOURCE,TARGET",
     )
     max_length_ratio: float | None = option(

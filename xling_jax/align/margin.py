@@ -22,7 +22,7 @@ def ratio_margin(
     """Scores candidate pairs by cosine relative to their neighborhoods.
 
     Equation 3 of Artetxe and Schwenk (2019a), with ratio as the margin. Denominators below
-    `MIN_DENOMINATOR` are raised to it, with a warning that counts them.
+    `MIN_DENOMINATOR` are raised to it.
 
     Args:
         cosine: [n, k] float, cosine of source i with its k candidates, in [-1, 1].
@@ -37,15 +37,23 @@ def ratio_margin(
         ValueError: if the sizes differ.
     """
     neighborhood = _neighborhood(cosine, source_mean, target_mean)
-    num_small = int(np.count_nonzero(neighborhood < MIN_DENOMINATOR))
-    if num_small:
+    np.maximum(neighborhood, MIN_DENOMINATOR, out=neighborhood)
+    return np.divide(cosine, neighborhood, out=neighborhood)
+
+
+def warn_of_raised(*means: tuple[np.ndarray, np.ndarray]) -> None:
+    """Warns, once for all candidates, if `ratio_margin` raises denominators.
+
+    `means` are of candidates the [n] source means and the [n, k] target means.
+    """
+    raised = [0.5 * (source[:, None] + target) < MIN_DENOMINATOR for source, target in means]
+    if any(map(np.any, raised)):
         _logger.warning(
             "ratio margin: %d of %d pairs have a mean neighborhood cosine below %g, raised to it; "
             "the distance margin suits such vectors better",
-            *(num_small, neighborhood.size, MIN_DENOMINATOR),
+            *(sum(map(np.count_nonzero, raised)), sum(part.size for part in raised)),
+            MIN_DENOMINATOR,
         )
-        np.maximum(neighborhood, MIN_DENOMINATOR, out=neighborhood)
-    return np.divide(cosine, neighborhood, out=neighborhood)
 
 
 def distance_margin(

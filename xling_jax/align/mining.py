@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.align.margin import MARGINS
+from xling_jax.align.margin import MARGINS, warn_of_raised
 from xling_jax.align.rows import AnyRows, UnitRows, nearest_of, normalize
 from xling_jax.files.embeddings import JoinedRows
 from xling_jax.files.quantization import QuantizedRows, quantized_rows
@@ -315,6 +315,9 @@ def choose_pairs(
     """
     check_choice("retrieval", retrieval, RETRIEVALS)
     forward_scores, backward_scores = candidates.scores(margin)
+    if margin == "ratio":
+        source, target = candidates.source_means, candidates.target_means
+        warn_of_raised((source, target[candidates.forward]), (target, source[candidates.backward]))
     runners_up = candidates.runners_up(margin, (forward_scores, backward_scores))
     candidates._drop_below(min_cosine, forward_scores, backward_scores)
     forward = _best(candidates.forward, forward_scores)
@@ -365,6 +368,8 @@ def score_pairs(
         cosines[block] = np.einsum("pd,pd->p", x, y)
     means = candidates.source_means[pairs[0]], candidates.target_means[pairs[1]]
     scores = MARGINS[margin](cosines[:, None], means[0], means[1][:, None])[:, 0]
+    if margin == "ratio":
+        warn_of_raised((means[0], means[1][:, None]))
     if min_cosine is not None:
         scores[cosines < min_cosine] = -np.inf
     return scores

@@ -158,6 +158,8 @@ class Reproduction:
 
         command = shlex.join(map(str, words))
         if self.dry_run:
+            if self.data and self.data.name == "made-up":
+                command = command.replace(str(self.data), str(self.workdir / "made-up"))
             if command not in self._printed:
                 print(f"xling {command}")
                 self._printed.add(command)

@@ -36,7 +36,7 @@ With several queries, each line begins with the number of its query.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("query", nargs="?", help="what to look for")
+    parser.add_argument("query", nargs="?", metavar="QUERY", help="what to look for")
     add_model(parser, required=True)
     add_corpus_options(parser, required=True)
     parser.add_argument("--query-file", metavar="FILE", help="one query per line; - for stdin")
@@ -68,8 +68,10 @@ def add_corpus_options(parser: argparse.ArgumentParser, *, required: bool) -> No
 def run(args: argparse.Namespace) -> None:
     from xling_jax.serve.corpus import Corpus
 
-    if (args.query is None) == (args.query_file is None):
-        raise OptionError("give a query or --query-file")
+    if args.query is None and args.query_file is None:
+        raise OptionError("QUERY or --query-file is required")
+    if args.query is not None and args.query_file is not None:
+        raise OptionError("QUERY and --query-file exclude each other; give one")
     if args.k < 1:
         raise OptionError(f"--k {args.k}: must be at least 1")
     check_corpus_options(args)

@@ -1,6 +1,7 @@
 """Prepares the data if needed, trains, evaluates while training, exports the encoder."""
 
 import argparse
+import logging
 
 from xling_jax.cli import distributed
 from xling_jax.cli.arguments import add_config_and_workdir
@@ -8,6 +9,8 @@ from xling_jax.config import load
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.train import check_dry_run, train_experiment
+
+_logger = logging.getLogger(__name__)
 
 EXAMPLES = """\
 examples:
@@ -42,5 +45,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.workdir is None:
         raise OptionError("--workdir is required, except with --dry-run")
+    _logger.info(
+        "%s trains on %s from %s; --config.data.pairs, --config.languages and "
+        "--config.data.corpora choose others",
+        *(args.config, ", ".join(experiment.data.pairs), ", ".join(experiment.data.corpora)),
+    )
     with distributed.joined(args) as processes:
         return train_experiment(experiment, args.workdir, processes)

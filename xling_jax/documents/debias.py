@@ -89,9 +89,9 @@ def language_components(statistics: GramStatistics, rank: int) -> np.ndarray:
     vectors, full_rank = _right_singular_vectors(statistics)
     if not 1 <= rank < full_rank:
         raise ValueError(
-            f"rank={rank} must be at least 1 and below {full_rank}, the rank of the vectors "
-            f"({statistics.count} sentences of dim {len(vectors)}): removing that many leaves "
-            "nothing; use a smaller rank, more sentences, or no debiasing"
+            f"debiasing cannot remove {rank} components: the vectors of {statistics.count} "
+            f"sentences span {full_rank} dimensions, of which some must be left; remove from 1 to "
+            f"{full_rank - 1}, or add sentences"
         )
     return np.ascontiguousarray(vectors[:, :rank])
 
