@@ -37,6 +37,20 @@ def test_nearest_lines_come_with_cosine_and_number(encoder, text):
     assert [hits[0].line for hits in found] == [1, 4]
 
 
+@pytest.mark.parametrize("index", ["exact", "ivf"])
+def test_lines_that_resemble_each_other_are_counted_without_copies(encoder, tmp_path, index):
+    if index != "exact":
+        pytest.importorskip("faiss")
+    lines = [*LINES, *LINES[4:30]]
+    (tmp_path / "t.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = Corpus(tmp_path / "t.txt", encoder, index=index).resemblance([-1.5, 0.5, 0.9, 1.0])
+    cosines = np.array(encoder.similarity(encoder.encode(lines), encoder.encode(lines)))
+    same = np.array(lines)[:, None] == np.array(lines)
+    best = np.where(same, -1, cosines).max(axis=1)
+    assert found == pytest.approx([np.mean(best > score) for score in (-1.5, 0.5, 0.9, 1.0)])
+    assert 0 < found[2] < 1 and found[3] == 0
+
+
 def test_a_text_is_encoded_again_only_if_it_or_the_model_changes(encoder, text, monkeypatch):
     Corpus(text, encoder)
     (first,) = text.parent.glob("text.txt.*")

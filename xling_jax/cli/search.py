@@ -18,12 +18,13 @@ from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError
 
 if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
+    from xling_jax.serve.corpus import Corpus
 
 _logger = logging.getLogger(__name__)
 
-# Scores whose precision is logged.
+# Scores of which it is logged what they are worth, and lines that say little about that.
 _TOLD = (0.4, 0.5, 0.6, 0.7, 0.8)
+_FEW_LINES = 100
 
 EXAMPLES = """\
 examples:
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     corpus = Corpus(args.text, encoder, index=args.index, debias=args.debias)
     queries = [args.query] if args.query_file is None else [*iterate_lines(args.query_file)]
     if not args.json:
-        explain_scores(encoder, args.debias)
+        explain_scores(corpus)
     for number, (query, hits) in enumerate(zip(queries, corpus.search(queries, args.k)), 1):
         if args.json:
             found = [hit._asdict() for hit in hits]
@@ -104,15 +105,13 @@ def check_corpus_options(args: argparse.Namespace) -> None:
         import_faiss(f"{flag('index')} {args.index}")
 
 
-def explain_scores(encoder: Encoder, debias: int) -> None:
-    """Logs what the scores of first lines mean, if that was measured."""
-    if encoder.calibration is None or debias:
+def explain_scores(corpus: Corpus) -> None:
+    """Logs what scores of the best lines are worth in this text."""
+    if len(corpus.lines) < _FEW_LINES:
         return
-    rows = encoder.calibration.thresholds.get("absolute", ())
-    told = [f"{row.score:g}: {row.precision_at_tenth:.0%}" for row in rows if row.score in _TOLD]
-    if told:
-        _logger.info(
-            "scores are cosines; share of best matches above a score that were translations, in "
-            "texts where a tenth of the sentences have one: %s",
-            ", ".join(told),
-        )
+    shares = zip(_TOLD, corpus.resemblance(_TOLD))
+    _logger.info(
+        "scores are cosines; share of the lines of this text that another line resembles more than "
+        "a score, as it will a query without an answer: %s",
+        ", ".join(f"{score:g}: {share:.0%}" for score, share in shares),
+    )

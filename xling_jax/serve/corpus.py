@@ -33,6 +33,8 @@ _logger = logging.getLogger(__name__)
 _WINDOW = 8192
 # Rows of a sample in which the components of `debias` are found.
 _SAMPLE_ROWS = 20_000
+# Lines in the sample of `resemblance`, and copies of one that are seen to be copies.
+_RESEMBLING, _COPIES = 200, 15
 
 
 class Hit(NamedTuple):
@@ -99,15 +101,31 @@ class Corpus:
         """As `search`, for the vectors of queries, [n, dim]."""
         if self._components is not None:
             vectors = remove_components(vectors, self._components)
-        queries = knn.normalize(vectors, "queries")
-        if self._index is not None:
-            (scores, rows), _ = self._index.search(queries, k)
-        else:
-            scores, rows = knn.top_k(queries, self._vectors, k)
+        scores, rows = self._nearest(knn.normalize(vectors, "queries"), k)
         return [
             [Hit(round(s, 4), row + 1, self.lines[row]) for s, row in zip(*both, strict=True)]
             for both in zip(scores.tolist(), rows.tolist(), strict=True)
         ]
+
+    def resemblance(self, scores: Sequence[float]) -> list[float]:
+        """What shares of the queries without an answer find a line above some cosines, about.
+
+        These are the shares of the text's own lines that another line, of other words, resembles as
+        much, in a sample. Text in several languages may hold their translations.
+        """
+        drawn = np.random.default_rng(0).permutation(len(self.lines))[:_RESEMBLING]
+        found = self._nearest(self._vectors[drawn], _COPIES + 1)
+        best = [
+            next((s for s, row in zip(*both) if self.lines[row] != self.lines[own]), -1.0)
+            for own, *both in zip(drawn.tolist(), *found)
+        ]
+        return [float(np.mean(np.array(best) > score)) for score in scores]
+
+    def _nearest(self, queries: np.ndarray, k: int) -> knn.Neighbors:
+        """Cosines and rows of the lines nearest to unit vectors."""
+        if self._index is not None:
+            return self._index.search(queries, k)[0]
+        return knn.top_k(queries, self._vectors, k)
 
     def _kept(self, path: str) -> np.ndarray:
         """The vectors in a file, which is written if there is none."""
