@@ -22,7 +22,6 @@ def corpus(tmp_path) -> str:
     "content, message",
     [
         ("de\ten\n\t\n \t \n", "no row holds text in de or en"),
-        ("de\ten\n", "no row holds text in de or en"),
         ("", "empty"),
         (
             "de\ten\nJa\t\n\tYes\n",
@@ -115,7 +114,7 @@ def test_read_only_workdir_is_an_oserror_with_its_path(corpus, mounted):
         prepare(workdir=mounted("ro,size=1m") / "w", **settings(corpus))
 
 
-@pytest.mark.parametrize("size_kb", [8, 24, 60, 120])
+@pytest.mark.parametrize("size_kb", [8, 60])
 def test_full_disk_is_an_oserror_with_its_path_and_leaves_nothing_half(corpus, mounted, size_kb):
     workdir = mounted(f"size={size_kb}k") / "w"
     with pytest.raises(OSError, match=f"{workdir}/"):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.train.synthetic import pack_rows
-from xling_jax.corpora.shards import PairTokens, pair_name, token_dtype, write_shard
+from xling_jax.corpora.shards import PairTokens, token_dtype, write_shard
 
 PAD = 1
 
@@ -29,20 +29,8 @@ def test_rows_come_back_padded_and_cut_whatever_their_shard(pair, rows):
     for row, number in zip(found, order):
         tokens = [] if number < 0 else list(rows["en"][number][:6])
         assert row.tolist() == tokens + [PAD] * (6 - len(tokens))
-    assert found.dtype == np.int32
-
-
-def test_lengths_are_those_of_the_rows(pair, rows):
-    assert len(pair) == 23
-    for language in ("de", "en"):
-        assert pair.lengths[language].tolist() == [len(row) for row in rows[language]]
-
-
-def test_a_shard_of_empty_rows_can_be_read(tmp_path):
-    empty = pack_rows([np.zeros(0, np.int64)] * 3)
-    write_shard(tmp_path / "de-en" / "00000", {"de": empty, "en": empty})
-    tokens = PairTokens(tmp_path / "de-en")
-    assert (tokens.gather("de", np.arange(3), 4, PAD) == PAD).all()
+    assert found.dtype == np.int32 and len(pair) == 23
+    assert pair.lengths["de"].tolist() == [len(row) for row in rows["de"]]
 
 
 def test_unequal_row_counts_are_refused_before_anything_is_written(tmp_path, rows):
@@ -85,7 +73,3 @@ def test_a_directory_without_shards_says_what_to_do(tmp_path):
 def test_the_smallest_dtype_holds_every_id():
     assert token_dtype(65536) == np.uint16
     assert token_dtype(65537) == np.int32
-
-
-def test_a_pair_has_one_name_in_both_directions():
-    assert pair_name("en", "de") == pair_name("de", "en") == "de-en"

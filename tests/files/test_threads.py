@@ -54,15 +54,6 @@ def test_blas_gets_the_cores_that_are_free(monkeypatch):
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_quota_below_the_threads_of_blas_limits_both(monkeypatch):
-    monkeypatch.setattr(threads_module, "num_cores", lambda: 1)
-    monkeypatch.setattr(threads_module, "num_free_cores", lambda own=0: 1)
-    with threads_for(7) as threads:
-        assert (threads, blas_threads()) == (1, {1})
-    assert blas_threads() == {2}
-
-
-@pytest.mark.usefixtures("two_threads")
 def test_many_callers_at_once_leave_blas_as_it_was():
     def enter_and_leave(_):
         for _ in range(2000):
@@ -151,13 +142,10 @@ def machine(monkeypatch, tmp_path):
     [
         ({}, 6),
         ({"cpu.max": "200000 100000\n"}, 2),
-        ({"cpu.max": "150000 100000\n"}, 2),
         ({"cpu.max": "20000 100000\n"}, 1),
         ({"cpu.max": "9900000 100000\n"}, 6),
-        ({"cpu.max": "max 100000\n"}, 6),
         ({"cpu.cfs_quota_us": "300000\n", "cpu.cfs_period_us": "100000\n"}, 3),
         ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, 6),
-        ({"cpu.cfs_quota_us": "300000\n"}, 6),
         ({"cpu.max": "what?\n"}, 6),
     ],
 )
@@ -169,7 +157,7 @@ def test_the_quota_of_a_container_counts(files, expected, machine):
 
 @pytest.mark.parametrize(
     "running, own, expected",
-    [(1, 0, 6), (3, 0, 6), (4, 0, 5), (8, 0, 1), (40, 0, 1), (4, 2, 6), (8, 3, 4)],
+    [(1, 0, 6), (4, 0, 5), (40, 0, 1), (8, 3, 4)],
 )
 def test_cores_that_run_other_threads_are_not_free(running, own, expected, machine):
     (machine / "loadavg").write_text(f"2.42 0.33 0.10 {running}/512 4711\n")

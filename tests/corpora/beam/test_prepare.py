@@ -98,10 +98,13 @@ def test_bytes_are_those_of_one_machine(corpora, tmp_path, options):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"validation_pairs": 15, "cleaning": {"drop_duplicates": False}},
-        {"cleaning": {"drop_duplicates": False}, "evaluation": "dev.txt"},
-        {"validation_corpora": ("third.tsv",), "hold_out_validation": False},
-        {"pairs": ("de-en", "en-en", "de-fr"), "vocab": {"size": 80, "sampling_exponent": 0.3}},
+        {"validation_pairs": 15, "cleaning": {"drop_duplicates": False}, "evaluation": "dev.txt"},
+        {
+            "validation_corpora": ("third.tsv",),
+            "hold_out_validation": False,
+            "pairs": ("de-en", "en-en", "de-fr"),
+            "vocab": {"size": 80, "sampling_exponent": 0.3},
+        },
     ],
     ids=lambda changes: ",".join(changes),
 )
@@ -122,14 +125,6 @@ def test_bytes_are_the_same_with_these_settings(corpora, tmp_path, direct, chang
     given = settings(*specs, **changes)
     local = prepare(workdir=tmp_path / "local", **given)
     assert prepare_on(direct, workdir=tmp_path / "beam", **given) == local.counts
-    assert published(tmp_path / "beam") == published(tmp_path / "local")
-
-
-def test_a_vocabulary_may_be_given(corpora, tmp_path, direct):
-    first = prepare(workdir=tmp_path / "first", **settings(*corpora))
-    given = settings(*corpora, vocab={"model": str(first.vocab_path)})
-    prepare(workdir=tmp_path / "local", **given)
-    prepare_on(direct, workdir=tmp_path / "beam", **given)
     assert published(tmp_path / "beam") == published(tmp_path / "local")
 
 
@@ -270,12 +265,10 @@ def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(corpora, tmp_path, d
     "changes",
     [
         {"corpora": ("tsv:no.tsv",)},
-        {"corpora": ("tsv:same.tsv",)},
         {"corpora": ("tsv:alone.tsv",)},
         {"corpora": ("moses:unequal",)},
         {"pairs": ("de-fr",), "corpora": ("moses:second",)},
         {"validation_pairs": 5000},
-        {"vocab": {"size": 5000}},
     ],
     ids=lambda changes: ",".join(map(str, changes.values())),
 )
@@ -283,7 +276,6 @@ def test_what_cannot_be_prepared_is_told_as_on_one_machine(
     corpora, tmp_path, direct, monkeypatch, changes
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "same.tsv").write_text("de\ten\n" + "OK\tOK\n" * 900)
     (tmp_path / "alone.tsv").write_text("de\ten\n" + "Haus\t\n" * 90)
     (tmp_path / "unequal.de").write_text("a b c\n" * 900)
     (tmp_path / "unequal.en").write_text("a b c\n" * 901)

@@ -205,12 +205,6 @@ def test_line_separators_inside_a_message_do_not_break_it(tmp_path):
     assert read_texts(tmp_path) == [{"en": "One two", "de": "Eins zwei"}]
 
 
-def test_messages_know_their_catalog(tree):
-    assert {name for name, _ in open_corpus(f"gettext:{tree}").messages(LANGUAGES)} == {
-        "shop/locale/*/LC_MESSAGES/app"
-    }
-
-
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [

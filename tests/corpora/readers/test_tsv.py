@@ -30,20 +30,27 @@ def test_tsv_gives_wanted_columns_with_file_and_line(tmp_path):
     ]
 
 
-def test_tsv_blank_cells_and_blank_lines_have_no_text(tmp_path):
-    path = write_file(tmp_path / "a.tsv", "de\ten\n \t\u00a0\n\n  \nja\tyes")
-    assert [row.texts for row in read_rows(path)] == [{}, {}, {}, {"de": "ja", "en": "yes"}]
+@pytest.mark.parametrize(
+    "content, rows",
+    [
+        ("de\ten\n \t\u00a0\n\n  \nja\tyes", [{}, {}, {}, {"de": "ja", "en": "yes"}]),
+        ("\ufeffde\ten\r\nja\tyes\r\n", [{"de": "ja", "en": "yes"}]),
+        ("de\ten\na\u2028b\x0bd\x1ce\rf\tx\n", [{"de": "a\u2028b\x0bd\x1ce\rf", "en": "x"}]),
+    ],
+)  # fmt: skip
+def test_what_a_cell_and_a_line_are(tmp_path, content, rows):
+    """Blank cells are no text; only line feeds end a line."""
+    assert [row.texts for row in read_rows(write_file(tmp_path / "a.tsv", content))] == rows
 
 
-def test_byte_order_mark_and_windows_line_ends_are_no_text(tmp_path):
-    path = write_file(tmp_path / "a.tsv", b"\xef\xbb\xbfde\ten\r\nja\tyes\r\n")
-    assert read_rows(path) == [Row({"de": "ja", "en": "yes"}, path, 2)]
-
-
-def test_only_line_feeds_end_a_line(tmp_path):
-    text = "a\u2028b\u0085c\x0bd\x1ce\rf"
-    path = write_file(tmp_path / "a.tsv", f"de\ten\n{text}\tyes\n")
-    assert read_rows(path) == [Row({"de": text, "en": "yes"}, path, 2)]
+@pytest.mark.parametrize("suffix", ["", ".zst"])
+@pytest.mark.parametrize("length", [0, 1, 2_000_000])
+def test_a_line_may_have_a_million_bytes(tmp_path, suffix, length):
+    problem = "line_too_long" if length else None
+    line = b"x" * (MAX_LINE_BYTES - len("\tyes") + length) + b"\tyes"
+    content = _COMPRESS.get(suffix, bytes)(b"de\ten\n" + line + b"\nnein\tno\n" + line)
+    rows = read_rows(write_file(tmp_path / f"a.tsv{suffix}", content))
+    assert [(row.line, row.problem) for row in rows] == [(2, problem), (3, None), (4, problem)]
 
 
 def test_zstd_files_may_have_a_long_window(tmp_path):
@@ -151,31 +158,6 @@ def test_broken_utf8_and_nul_lines_are_rows_with_a_problem(tmp_path):
         Row({}, path, 4, "nul_byte"),
         Row({"de": "nein", "en": "no"}, path, 5),
     ]
-
-
-@pytest.mark.parametrize(
-    "suffix, length",
-    [("", MAX_LINE_BYTES + 1), ("", 3 * MAX_LINE_BYTES), (".zst", 3 * MAX_LINE_BYTES)],
-)
-def test_too_long_line_is_a_row_with_a_problem(tmp_path, suffix, length):
-    content = b"de\ten\nja\tyes\n" + b"x" * length + b"\nnein\tno\n"
-    path = write_file(tmp_path / f"a.tsv{suffix}", _COMPRESS.get(suffix, bytes)(content))
-    assert [(row.line, row.problem) for row in read_rows(path)] == [
-        (2, None),
-        (3, "line_too_long"),
-        (4, None),
-    ]
-
-
-def test_longest_line_allowed_is_read(tmp_path):
-    text = "x" * (MAX_LINE_BYTES - len("\tyes"))
-    path = write_file(tmp_path / "a.tsv", f"de\ten\n{text}\tyes\n{text}x\tyes\n")
-    assert [row.problem for row in read_rows(path)] == [None, "line_too_long"]
-
-
-def test_too_long_last_line_without_end_is_found(tmp_path):
-    path = write_file(tmp_path / "a.tsv", b"de\ten\nja\tyes\n" + b"x" * (2 * MAX_LINE_BYTES))
-    assert read_rows(path)[-1] == Row({}, path, 3, "line_too_long")
 
 
 def test_a_line_without_end_is_refused_at_its_limit(monkeypatch):
