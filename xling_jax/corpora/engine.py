@@ -14,8 +14,7 @@ from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter, writ
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
-from xling_jax.files.hashes import hash_file
-from xling_jax.files.urls import is_url
+from xling_jax.files import urls
 from xling_jax.files.whole import read_json, write_record
 from xling_jax.files.workers import map_in_order
 
@@ -31,15 +30,6 @@ class Engine:
     def files(self, reader: Reader, languages: Sequence[str]) -> list[str]:
         """Lists the files of a corpus. Raises as `Reader.files`."""
         return [os.path.abspath(path) for path in reader.files(languages)]
-
-    def state(self, path: str) -> tuple[int, int]:
-        """The size of a file in bytes, and a number that changes when the file does."""
-        status = os.stat(path)
-        return status.st_size, status.st_mtime_ns
-
-    def hash_files(self, paths: Sequence[str]) -> Iterable[str]:
-        """The SHA-256 of each file in hex digits."""
-        return map(hash_file, paths)
 
     def clean(
         self,
@@ -61,7 +51,7 @@ class Engine:
         """The text of a finished stage."""
         return PairText(stage)
 
-    def read(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
         """Calls a function that mostly reads for each item, in order."""
         return map(function, items)
 
@@ -83,23 +73,15 @@ class FileHashes:
         self._known = read_json(path) or {}
         self.used: dict[str, str] = {}
 
-    def of(
-        self,
-        paths: Sequence[str],
-        hash_files: Callable[[Sequence[str]], Iterable[str]] | None = None,
-    ) -> list[str]:
-        """Returns the hash of each file's content in hex digits, read by the engine."""
-        names = {path: path if is_url(path) else os.path.abspath(path) for path in paths}
-        states = {path: list(self._engine.state(path)) for path in paths}
+    def of(self, paths: Sequence[str], here: bool = False) -> list[str]:
+        """Returns the hash of each file's content in hex digits, read by the engine or `here`."""
+        names = {path: path if urls.is_url(path) else os.path.abspath(path) for path in paths}
+        states = {path: list(urls.state(path)) for path in paths}
         is_known = lambda path: self._known.get(names[path], [])[:2] == states[path]
         missing = [path for path in states if not is_known(path)]
-        found = (hash_files or self._engine.hash_files)(missing) if missing else ()
+        found = (map if here else self._engine.map)(urls.hash_file, missing)
         for path, digest in zip(missing, found):
             self._known[names[path]] = [*states[path], digest]
             write_record(self._path, self._known)
         self.used |= {path: self._known[name][2] for path, name in names.items()}
         return [self.used[path] for path in paths]
-
-    def get(self, path: str) -> str:
-        """Returns the hash of one file, read by this process."""
-        return self.of([path], lambda paths: map(hash_file, paths))[0]

@@ -161,11 +161,14 @@ class _Run:
         # Named as in the config, read where they are on this machine or on those of the engine.
         named = (*preparation.corpora, *preparation.validation_corpora)
         self._readers = {spec: open_corpus(spec).at(engine.place) for spec in named}
-        self._held_out = find_held_out(preparation, self._hashes.get, local)
+        self._held_out = find_held_out(preparation, self._hash_here, local)
         self._files = {
             spec: engine.files(reader, preparation.codes) for spec, reader in self._readers.items()
         }
         self._hashes.of([path for paths in self._files.values() for path in paths])
+
+    def _hash_here(self, path: str) -> str:
+        return self._hashes.of([path], here=True)[0]
 
     def prepare(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""
@@ -285,7 +288,7 @@ class _Run:
         """Yields the sides of rows drawn with the seed, about so many; of `languages`, if any."""
         languages = languages or self._preparation.codes
         drawn = rows.sample(sentences, languages)
-        drawn = self._engine.read(functools.partial(_sides, languages), drawn)
+        drawn = self._engine.map(functools.partial(_sides, languages), drawn)
         drawn = (text for chunk in drawn for text in chunk)
         return self._progress(drawn, "sample text for the vocabulary", unit="sentence")
 

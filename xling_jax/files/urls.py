@@ -7,6 +7,7 @@ OSError with the URL if the store fails, and ValueError for an unsupported proto
 """
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -153,6 +154,12 @@ def state(path: str) -> tuple[int, int | str]:
         return status.st_size, status.st_mtime_ns
     with _store(path) as (store, root):
         return store.size(root), store.ukey(root)
+
+
+def hash_file(path: str) -> str:
+    """The SHA-256 of a file at a path or URL, in hex digits."""
+    with open_at(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check(path: str) -> None:

@@ -13,7 +13,6 @@ import bisect
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import logging
 import math
@@ -74,14 +73,6 @@ class BeamEngine(Engine):
         """See `Engine.files`."""
         with copied(reader, 0 if reader.finds_by_name else None) as (copy, name_of):
             return [name_of(os.path.abspath(path)) for path in copy.files(languages)]
-
-    def state(self, path: str) -> tuple[int, int]:
-        """See `Engine.state`."""
-        return urls.state(path)
-
-    def hash_files(self, paths: Sequence[str]) -> list[str]:
-        """See `Engine.hash_files`."""
-        return self._map(_hash_file, paths)
 
     def clean(
         self,
@@ -150,17 +141,13 @@ class BeamEngine(Engine):
         """See `Engine.text`."""
         return PairText(stage, self._place_of(stage.directory))
 
-    def read(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """See `Engine.read`."""
-        return self._map(function, list(items))
-
     def write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> Iterator[Any]:
         """See `Engine.write_shards`."""
         targets: dict[Path, str] = {}
         for shard in shards if is_url(self._workdir) else ():
             if shard.directory not in targets:
                 targets[shard.directory] = self._begin(shard)
-        found = self._map(functools.partial(_write_shard, writer, targets), shards)
+        found = self.map(functools.partial(_write_shard, writer, targets), shards)
         for shard, counts in zip(shards, found):
             if targets:
                 write_json(shard.path.with_suffix(".json"), counts)
@@ -180,9 +167,9 @@ class BeamEngine(Engine):
         """Where workers find a directory of the workdir."""
         return posixpath.join(self._workdir, directory.relative_to(self._here).as_posix())
 
-    def _map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Calls a function for each item; the results are small enough for one machine."""
-        if not items:
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """See `Engine.map`; the results are small enough for one machine."""
+        if not (items := list(items)):
             return []
         results = posixpath.join(self._scratch, "results")
         numbered = functools.partial(_numbered, function, errors=self._errors)
@@ -265,14 +252,6 @@ def copied(
                 raise
             kind = ValueError if isinstance(error, ValueError) else type(error)
             raise kind(name_of(str(error))) from error
-
-
-def _hash_file(path: str) -> str:
-    digest = hashlib.sha256()
-    with urls.open_at(path) as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _split(
