@@ -7,7 +7,7 @@ The codes are those of sentence-transformers' `quantize_embeddings`. What reads 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,16 +29,9 @@ class Quantizer:
     of each dimension, eight to a byte, padded with zeros; the bytes of "binary" are those of
     "ubinary" minus 128.
 
-    Args:
-        precision: one of `PRECISIONS`.
-        dim: embedding size.
-        ranges: [2, dim] float, smallest and largest value of each dimension, for "int8" only, see
-            `learn_ranges`. Values outside get the nearest code.
-        sample: what the ranges were learned from, for the record.
-
-    Raises:
-        ValueError: if the precision is unknown, or the ranges are missing, out of place or not
-            finite.
+    `ranges` are the smallest and largest value of each dimension, [2, dim] float, for "int8" only,
+    see `learn_ranges`; values outside get the nearest code. `sample` says what they were learned
+    from, for the record.
     """
 
     precision: str
@@ -83,11 +76,7 @@ class Quantizer:
         return (self.dim + 7) // 8 if self.is_packed else self.dim
 
     def quantize(self, embeddings: np.ndarray) -> np.ndarray:
-        """[..., dim] float -> [..., width] codes.
-
-        Raises:
-            ValueError: if the last size is not `dim`.
-        """
+        """[..., dim] float -> [..., width] codes."""
         embeddings = np.asarray(embeddings)
         if embeddings.shape[-1] != self.dim:
             raise ValueError(
@@ -124,30 +113,19 @@ class Quantizer:
 
     @classmethod
     def from_json(cls, values: Any, where: str) -> Quantizer:
-        """Reads what `to_json` wrote.
-
-        Raises:
-            ValueError: naming `where`, if it is anything else.
-        """
-        names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(values, Mapping) or not {"precision", "dim"} <= {*values} <= names:
-            raise ValueError(
-                f"{where}: must hold precision and dim, and ranges for int8; found {values!r:.60}"
-            )
+        """Reads what `to_json` wrote; ValueError naming `where`, if it is anything else."""
         try:
             return cls(**values)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}: {error}") from error
+            raise ValueError(
+                f"{where}: {error}; it must hold precision and dim, and ranges for int8"
+            ) from error
 
 
 def learn_ranges(chunks: Iterable[np.ndarray]) -> np.ndarray:
     """Returns the smallest and the largest value of each dimension, [2, dim] float32.
 
-    Args:
-        chunks: arrays [any, dim] of embeddings; pulled one at a time.
-
-    Raises:
-        ValueError: if there are fewer than two vectors, which have no range.
+    `chunks` are arrays [any, dim], pulled one at a time; ValueError for fewer than two vectors.
     """
     ranges, rows = None, 0
     for chunk in chunks:
@@ -168,14 +146,7 @@ class QuantizedRows:
     """Quantized embeddings that read as float32 [n, dim]: rows are decoded when they are selected.
 
     Can be indexed by slices and integer arrays, and replaces an array of embeddings in searches.
-
-    Args:
-        codes: [n, width]; may be memory-mapped.
-        quantizer: what they mean.
-        name: of the array, for errors.
-
-    Raises:
-        ValueError: if shape or dtype is not that of the quantizer's codes.
+    `codes` are [n, width] and may be memory-mapped; `name` is theirs in errors.
     """
 
     def __init__(self, codes: np.ndarray, quantizer: Quantizer, name: str = "embeddings"):
@@ -203,17 +174,11 @@ class QuantizedRows:
 def quantized_rows(
     codes: Any, precision: str, ranges: np.ndarray | None = None, name: str = "embeddings"
 ) -> QuantizedRows:
-    """`QuantizedRows` of an array whose width says its dimension; errors as these.
+    """`QuantizedRows` of codes [n, width], whose width says their dimension.
 
     Packed bits count as eight dimensions a byte: those that pad a vector are equal in all, so that
-    they do not change which are nearest.
-
-    Args:
-        codes: [n, width].
-        precision: one of `PRECISIONS`.
-        ranges: [2, dim] for "int8", on which the codes were made; None if these are lost: then
-            the codes themselves are compared, as if all dimensions had the same range around 0.
-        name: of the array, for errors.
+    they do not change which are nearest. `ranges` are those that int8 codes were made on; without
+    them the codes themselves are compared, as if all dimensions had the same range around 0.
     """
     check_choice("precision", precision, PRECISIONS)
     codes = np.asanyarray(codes)

@@ -38,18 +38,9 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     """Opens a file that takes its name only when the block ends without an error.
 
-    Its permissions are those that the umask gives to any new file.
-
-    Args:
-        path: the file; replaced if it exists; a symbolic link is followed.
-        mode: as for `open`; text is UTF-8 with line feeds.
-
-    Yields:
-        The open file, a hidden neighbor of `path` until the end.
-
-    Raises:
-        ValueError: if `path` exists but is not a regular file.
-        OSError: naming `path`, if writing fails; `path` is then as it was before.
+    An existing file is replaced, a symbolic link is followed; permissions are those that the umask
+    gives to any new file, text is UTF-8 with line feeds. ValueError if there is something else than
+    a regular file; OSError names `path`, if writing fails, and it is then as it was before.
     """
     path = Path(path)
     if path.is_dir():
@@ -66,13 +57,13 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[An
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Writes a file whole or not at all; errors as `whole_file`."""
+    """Writes a file whole or not at all, see `whole_file`."""
     with whole_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def write_json(path: str | os.PathLike[str], value: object) -> None:
-    """Writes JSON, sorted and indented, whole or not at all; errors as `whole_file`."""
+    """Writes JSON, sorted and indented, whole or not at all."""
     write_whole(path, json_text(value))
 
 
@@ -106,14 +97,9 @@ def unsealed(value: Any) -> dict | None:
 def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a directory to fill that takes its name only when the block ends without an error.
 
-    An existing one is replaced, a symbolic link is followed, and parents are made. Several
-    processes may write the same directory: the last one to finish stays.
-
-    Yields:
-        A hidden neighbor of `path`, which is synced to disk before it is renamed.
-
-    Raises:
-        OSError: naming a path, if writing fails; `path` is then as it was before.
+    An existing one is replaced, a symbolic link is followed, and parents are made. It is synced to
+    disk before it is renamed. Several processes may write the same directory: the last one to
+    finish stays. OSError names `path`, if writing fails, and it is then as it was before.
     """
     with temporary_directory(path) as temporary:
         yield temporary
@@ -175,11 +161,9 @@ def rename_directory(source: Path, target: Path) -> None:
 
 
 def remove_temporary(directory: Path, name: str | None = None) -> None:
-    """Removes what killed processes left of whole files and directories.
+    """Removes what killed processes left in a directory of whole files and directories.
 
-    Args:
-        directory: where they were being written.
-        name: of the file or directory that they were to become; None means any.
+    `name` is that of what they were to become; None means any.
     """
     label = re.escape(short_name(name)) if name else ".*"
     left = re.compile(rf"\.{label}\.\d+-[0-9a-f]{{8}}\.tmp", re.DOTALL)
@@ -243,11 +227,7 @@ def try_lock(file: IO[Any] | int) -> bool | None:
 
 @contextlib.contextmanager
 def _temporary(path: str | os.PathLike[str], make: Callable[[Path], None]) -> Iterator[Path]:
-    """Makes a hidden, locked neighbor of what a path names, and removes it in the end.
-
-    Raises:
-        OSError: naming `path`, if it cannot be made, or `path` cannot be a name.
-    """
+    """Makes a hidden, locked neighbor of what a path names, and removes it in the end."""
     target = Path(os.path.realpath(path))
     with contextlib.suppress(FileNotFoundError):
         target.lstat()  # a name that is too long is refused before the work
