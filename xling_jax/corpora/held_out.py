@@ -76,7 +76,8 @@ def _held_out_corpus(
     paths = reader.files(codes)
     hashes = map(hash_file, map(os.path.abspath, paths))
     key = fingerprint(list(zip(names_below(paths), hashes)) or [spec])
-    read = lambda: row_hashes(row.texts for row in reader.rows(codes))
+    texts = lambda: (text for row in reader.rows(codes) for text in row.texts.values())
+    read = lambda: {*map(content_hash, texts())} - {0}
     return HeldOutText(spec, key, excluded, read)
 
 
@@ -170,11 +171,6 @@ def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True
         if strict:
             raise
     return found - {0}
-
-
-def row_hashes(rows: Iterable[Mapping[str, str]]) -> set[int]:
-    """The hashes of all texts of rows, language -> text."""
-    return {content_hash(text) for row in rows for text in row.values()} - {0}
 
 
 def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:

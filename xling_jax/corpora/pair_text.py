@@ -84,11 +84,7 @@ class SelectedRows:
 
 
 class PairText:
-    """The cleaned text of a corpus, of a finished stage.
-
-    Args:
-        stage: of `stages.text_key`.
-        where: directory or URL of its members, if not that of the stage.
+    """The cleaned text of a corpus, of a finished stage; `where` is another place of its members.
 
     Attributes:
         key: of the stage.
@@ -107,8 +103,8 @@ class PairText:
         self.held_out_by: dict[str, dict[str, int]] = {}
         for pair, counts in record["counts"].items():
             by = sorted(name for name in counts if name.startswith(_HELD_OUT_BY))
-            self.held_out_by[pair] = {n.removeprefix(_HELD_OUT_BY): counts[n] for n in by}
-            self.counts[pair] = {name: counts[name] for name in counts if name not in by}
+            self.held_out_by[pair] = {n.removeprefix(_HELD_OUT_BY): counts.pop(n) for n in by}
+            self.counts[pair] = counts
         self._members: dict[str, list[list[int]]] = record["members"]
         self.num_rows = {
             pair: sum(rows for _, rows, *_ in members) for pair, members in self._members.items()
@@ -305,21 +301,21 @@ class RowCounter:
         num_rows = sum(file["rows"] for file in files)
         if not num_rows:
             return f"{self._where}: no rows; take the corpus out of data.corpora"
-        if not totals:
-            problems = sum((collections.Counter(f["problems"]) for f in files), start=_NONE)
-            languages = sorted(set().union(*(file["languages"] for file in files)))
-            found = f"texts in {', '.join(languages)}" if languages else "only blank rows"
-            broken = "".join(f", {count} {problem}" for problem, count in problems.items())
-            broken += f"; {_LATIN1}" if BROKEN_UTF8 in problems else ""
+        if totals:
+            dropped = sum(map(collections.Counter, totals.values()), start=_NONE)
+            reasons = ", ".join(f"{dropped[r]} {r}" for r in REASONS if dropped[r])
             return (
-                f"{self._where}: none of {num_rows} rows has both languages of a pair in "
-                f"data.pairs; found {found}{broken}"
+                f"{self._where}: cleaning dropped every row ({reasons}); relax the cleaning "
+                "section or take the corpus out of data.corpora"
             )
-        dropped = sum(map(collections.Counter, totals.values()), start=_NONE)
-        reasons = ", ".join(f"{dropped[r]} {r}" for r in REASONS if dropped[r])
+        problems = sum((collections.Counter(f["problems"]) for f in files), start=_NONE)
+        languages = sorted(set().union(*(file["languages"] for file in files)))
+        found = f"texts in {', '.join(languages)}" if languages else "only blank rows"
+        found += "".join(f", {count} {problem}" for problem, count in problems.items())
+        found += f"; {_LATIN1}" if BROKEN_UTF8 in problems else ""
         return (
-            f"{self._where}: cleaning dropped every row ({reasons}); relax the cleaning section "
-            "or take the corpus out of data.corpora"
+            f"{self._where}: none of {num_rows} rows has both languages of a pair in data.pairs; "
+            f"found {found}"
         )
 
     def _log(self, file: str, line: int, what: str) -> None:

@@ -50,7 +50,7 @@ from xling_jax.corpora.prepared import (
     plain_options,
     recorded_options,
 )
-from xling_jax.corpora.row_vectors import TEACHER, RowEncoder, write_row_vectors
+from xling_jax.corpora.row_vectors import TEACHER, write_row_vectors
 from xling_jax.corpora.shards import VALIDATION
 from xling_jax.corpora.specs import check_downloaded, names_below, open_corpus
 from xling_jax.corpora.stages import (
@@ -87,7 +87,7 @@ def prepare(
     num_workers: int | None = None,
     progress: Callable[..., Iterable] = lambda items, *_, **__: items,
     local: Callable[[str], str] = lambda path: path,
-    open_teacher: Callable[[str, str], RowEncoder] | None = None,
+    open_teacher: Callable[[str, str], Any] | None = None,
     keep: bool = False,
     engine: Engine | None = None,
 ) -> PreparedData:
@@ -97,16 +97,12 @@ def prepare(
         preparation: what to make and how.
         workdir: directory of the run, made if needed.
         num_workers: number of processes; None for one per core. The output does not depend on it.
-        progress: wraps an iterable to show its progress; has the signature of
-            `files.progress.track`.
+        progress: wraps an iterable to show its progress, as `files.progress.track`.
         local: maps a path or pattern in the options, which may be a URL, to one on this machine.
         open_teacher: loads the teacher that the options name, from its `model` and `texts`.
         keep: refuse to replace finished data of other text or options: a run has checkpoints that
             were trained on them.
         engine: does the work; None for processes of this machine.
-
-    Returns:
-        Where the data is, with its counts.
 
     Raises:
         OptionError: if there is no corpus.
@@ -152,7 +148,7 @@ class _Run:
         engine: Engine,
         progress: Callable[..., Iterable],
         local: Callable[[str], str],
-        open_teacher: Callable[[str, str], RowEncoder] | None,
+        open_teacher: Callable[[str, str], Any] | None,
     ):
         self._preparation, self._workdir, self._engine = preparation, workdir, engine
         self._progress, self._local, self._open_teacher = progress, local, open_teacher

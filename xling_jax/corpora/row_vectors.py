@@ -9,32 +9,19 @@ Vectors of pairs held out for the validation loss are in `DIR/validation/teacher
 
 import functools
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from xling_jax.corpora.pair_tokens import PairPlan, ShardWriter
-from xling_jax.corpora.shards import file_hashes, prepared_array, recorded_hashes
+from xling_jax.corpora.shards import DamagedData, file_hashes, prepared_array, recorded_hashes
 from xling_jax.corpora.stages import Stage
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import whole_file
 
 TEACHER = "teacher"
-
-
-class RowEncoder(Protocol):
-    """The encoder of rows, see `encode.teacher.Teacher`."""
-
-    fingerprint: str
-    dim: int
-
-    def encode_stream(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Yields unit vectors, [any, dim] float32, in input order."""
-
-    def principal_axes(self, texts: Iterable[str]) -> np.ndarray:
-        """The orthonormal axes of its vectors on texts, in columns, the largest first."""
 
 
 class RowVectors:
@@ -47,10 +34,10 @@ class RowVectors:
         path, self._width = directory / TEACHER / pair / f"{language}.npy", width
         what = "missing or damaged vectors of the teacher"
         expected = recorded_hashes(path.with_name("vectors.json")).get(path.name)
-        with prepared_array(path, what, path.parent, expected) as self._vectors:
-            shape, dtype = self._vectors.shape, self._vectors.dtype
-            if dtype != np.float16 or shape[0] != rows or shape[1] > width:
-                raise ValueError(f"found {dtype} {list(shape)}, expected [{rows}, {width}]")
+        vectors = self._vectors = prepared_array(path, what, path.parent, expected)
+        if vectors.dtype != np.float16 or len(vectors) != rows or vectors.shape[1] > width:
+            found = f"found {vectors.dtype} {list(vectors.shape)}, expected [{rows}, {width}]"
+            raise DamagedData(path, f"{what}: {found}", path.parent)
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """[n] int64 row numbers -> [n, width] float32; zeros for row -1."""
@@ -63,7 +50,7 @@ class RowVectors:
 def write_row_vectors(
     plans: Mapping[Path, Sequence[PairPlan]],
     languages: Mapping[str, Sequence[str]],
-    encoder: RowEncoder,
+    teacher: Any,
     width: int,
     writer: ShardWriter,
     sample: Callable[[], Iterable[str]],
@@ -77,7 +64,7 @@ def write_row_vectors(
     Args:
         plans: directory of token shards -> what these were made from.
         languages: pair -> the sides to encode.
-        encoder: the teacher.
+        teacher: an `encode.teacher.Teacher`.
         width: largest size of the stored vectors.
         writer: of the shards, which says which rows these hold.
         sample: gives texts to find the axes on.
@@ -86,18 +73,18 @@ def write_row_vectors(
     Returns:
         The fingerprint of the vectors.
     """
-    facts = {"teacher": encoder.fingerprint, "width": min(width, encoder.dim)}
-    if encoder.dim > width:  # with other text the axes are others
+    facts = {"teacher": teacher.fingerprint, "width": min(width, teacher.dim)}
+    if teacher.dim > width:  # with other text the axes are others
         facts["text"] = sorted({plan.stage.key for group in plans.values() for plan in group})
     key, top = fingerprint(facts), next(iter(plans)) / TEACHER
-    find_axes = functools.cache(lambda: _axes(top / f"axes.{key}.npy", encoder, sample)[:, :width])
+    find_axes = functools.cache(lambda: _axes(top / f"axes.{key}.npy", teacher, sample)[:, :width])
     for directory, group in plans.items():
         for plan in group:
             sides = sorted({*languages[plan.pair]})
             own = fingerprint({**facts, "rows": plan.stage.key, "languages": sides})
             stage = Stage(directory / TEACHER / plan.pair, own, "vectors.json")
-            axes = find_axes() if encoder.dim > width and not stage.read() else None
-            write = functools.partial(_write_pair, plan, sides, encoder, axes, writer, progress)
+            axes = find_axes() if teacher.dim > width and not stage.read() else None
+            write = functools.partial(_write_pair, plan, sides, teacher, axes, writer, progress)
             stage.make(write)
         used = {f"axes.{key}.npy", *(plan.pair for plan in group)}
         for path in (directory / TEACHER).iterdir():
@@ -108,26 +95,26 @@ def write_row_vectors(
     )
 
 
-def _axes(path: Path, encoder: RowEncoder, sample: Callable[[], Iterable[str]]) -> np.ndarray:
+def _axes(path: Path, teacher: Any, sample: Callable[[], Iterable[str]]) -> np.ndarray:
     """[dim, dim] axes, kept: another machine might find them with other bits."""
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         with whole_file(path) as file:
-            np.save(file, encoder.principal_axes(sample()))
+            np.save(file, teacher.principal_axes(sample()))
     return np.load(path, allow_pickle=False)
 
 
 def _write_pair(
     plan: PairPlan,
     sides: Sequence[str],
-    encoder: RowEncoder,
+    teacher: Any,
     axes: np.ndarray | None,
     writer: ShardWriter,
     progress: Callable[..., Iterable],
     target: Path,
 ) -> dict[str, Any]:
     num_rows = plan.stage.read()["rows"]
-    width = encoder.dim if axes is None else axes.shape[1]
+    width = teacher.dim if axes is None else axes.shape[1]
     codes = plan.pair.split("-")
     files = {
         code: np.lib.format.open_memmap(target / f"{code}.npy", "w+", np.float16, (num_rows, width))
@@ -139,7 +126,7 @@ def _write_pair(
     for rows in progress(text, label, unit="row", size=len):
         for code, file in files.items() if done + len(rows) <= num_rows else ():
             start = done
-            for vectors in encoder.encode_stream([row[codes.index(code)] for row in rows]):
+            for vectors in teacher.encode_stream([row[codes.index(code)] for row in rows]):
                 if axes is not None:
                     vectors = vectors @ axes
                     norms = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -11,7 +11,6 @@ Row i of one language translates row i of the other. Pairs held out for the vali
 """
 
 import concurrent.futures
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -73,25 +72,18 @@ class DamagedData(ValueError):
         self.directory = directory
 
 
-@contextlib.contextmanager
 def prepared_array(
     path: Path, what: str, directory: Path, expected_hash: str | None = None
-) -> Iterator[np.ndarray]:
-    """Maps a prepared array; checks of it stand in the block.
+) -> np.ndarray:
+    """Maps a prepared array; `DamagedData` if it is not the one with the hash.
 
-    Args:
-        path: of the file.
-        what: begins the message of an error.
-        directory: what to remove if it is damaged.
-        expected_hash: from `file_hashes`; None for what earlier versions prepared.
-
-    Raises:
-        DamagedData: for an error of NumPy or in the block.
+    `what` begins the message of an error, `directory` is what to remove. The hash is from
+    `file_hashes`; None for what earlier versions prepared.
     """
     try:
         if expected_hash is not None and hash_file(path) != expected_hash:
             raise ValueError("its content is not what was written")
-        yield np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python, which fails in many ways
         raise DamagedData(path, f"{what}: {one_line(error, 200)}", directory) from error
 
@@ -146,9 +138,9 @@ class PairTokens:
     def _load(self, path: Path) -> np.ndarray:
         kinds = ("i8",) if path.name.endswith(".offsets.npy") else ("u2", "i4")
         expected = self._hashes[path.parent].get(path.name)
-        with prepared_array(path, _DAMAGED, self.directory, expected) as array:
-            if array.ndim != 1 or array.dtype.str[1:] not in kinds:
-                raise ValueError(f"found {array.dtype} {list(array.shape)}")
+        array = prepared_array(path, _DAMAGED, self.directory, expected)
+        if array.ndim != 1 or array.dtype.str[1:] not in kinds:
+            raise self._damaged(path, f"found {array.dtype} {list(array.shape)}")
         return array
 
     def _damaged(self, path: Path, problem: str) -> DamagedData:
@@ -163,13 +155,9 @@ class PairTokens:
             yield np.asarray(tokens), np.asarray(offsets)
 
     def gather(self, language: str, rows: np.ndarray, width: int, fill: int) -> np.ndarray:
-        """Reads rows into a padded array, [n, width] int32.
+        """Reads rows of a language into a padded array, [n, width] int32.
 
-        Args:
-            language: one of `languages`.
-            rows: [n] int64 row numbers; -1 for a row of `fill`.
-            width: number of columns; longer rows are truncated.
-            fill: the id that pads shorter rows.
+        `rows` are [n] int64 row numbers, -1 for a row of `fill`; longer rows are truncated.
         """
         out = np.full((len(rows), width), fill, np.int32)
         shard_of = np.searchsorted(self._starts, rows, side="right") - 1
