@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from xling_jax.corpora.cleaning import CleaningRules
@@ -150,9 +151,8 @@ class Preparation:
                 f"data.max_broken_share={self.max_broken_share} must be from 0 to 1 (no limit)"
             )
         for name in ("corpora", "validation_corpora"):
-            specs = getattr(self, name)
-            for spec in specs:
-                if specs.count(spec) > 1:
+            for spec, count in Counter(getattr(self, name)).items():
+                if count > 1:
                     raise ValueError(f"data.{name}: {spec} is named twice; name it once")
         if both := set(self.corpora) & set(self.validation_corpora):
             raise ValueError(

@@ -79,11 +79,7 @@ def corpora(tmp_path) -> tuple[str, ...]:
 @pytest.mark.parametrize("options", [(), ("--direct_runner_bundle_repeat=2",)])
 def test_bytes_are_those_of_one_machine(corpora, tmp_path, options):
     """Also where the runner does each piece of work three times."""
-    rules = {
-        "exclude": [str(tmp_path / "dev.txt")],
-        "cleaning": {"max_words": 9},
-        "seed": 3,
-    }
+    rules = {"exclude": [str(tmp_path / "dev.txt")], "seed": 3}
     local = prepare(workdir=tmp_path / "local", **settings(*corpora, **rules))
     runner = BeamRunner("DirectRunner", options)
     counts = prepare_on(runner, workdir=tmp_path / "beam", **settings(*corpora, **rules))

@@ -13,6 +13,7 @@ import bisect
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 import math
@@ -88,20 +89,19 @@ class BeamEngine(Engine):
                 raise self._runner.failure(error) from error
         readers, stages = zip(*corpora)
         targets = [self._place_of(stage.directory) for stage in stages]
-        kept = {"errors": self._errors}
         functions = self._store_functions(
-            functools.partial(_split, readers, languages, **kept),
-            functools.partial(_read, languages, cleaner.min_languages, **kept),
+            functools.partial(_split, readers, languages),
+            functools.partial(_read, languages, cleaner.min_languages),
             _find_chunks,
             _cut,
-            functools.partial(_clean, cleaner, targets, **kept),
-            functools.partial(_finish, readers, targets, stages, **kept),
+            functools.partial(_clean, cleaner, targets),
+            functools.partial(_finish, readers, targets, stages),
         )
 
         def add_steps(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
-            split, read, find_chunks, cut, clean, finish = _make_steps(functions)
+            split, read, find_chunks, cut, clean, finish = _make_steps(functions, self._errors)
             rows = (
                 pipeline
                 | "Corpora" >> beam.Create(range(len(corpora)))
@@ -172,14 +172,15 @@ class BeamEngine(Engine):
         if not (items := list(items)):
             return []
         results = posixpath.join(self._scratch, "results")
-        numbered = functools.partial(_numbered, function, errors=self._errors)
-        functions = self._store_functions(numbered, functools.partial(_gather, results))
+        functions = self._store_functions(
+            functools.partial(_numbered, function), functools.partial(_gather, results)
+        )
         stored = _store_items(posixpath.join(self._scratch, "items"), items)
 
         def add_steps(pipeline: "beam.Pipeline") -> None:
             import apache_beam as beam
 
-            call, gather = _make_steps(functions)
+            call, gather = _make_steps(functions, self._errors)
             _ = (
                 pipeline
                 | "Items" >> beam.Create(stored)
@@ -197,7 +198,7 @@ class BeamEngine(Engine):
         urls.remove(self._scratch)
         return found
 
-    def _store_functions(self, *functions: Callable) -> list[tuple[str, int, int]]:
+    def _store_functions(self, *functions: Callable) -> list[tuple[int, str, int, int]]:
         """Stores functions for `_make_steps`; their state may be too large for a graph."""
         return _store_items(posixpath.join(self._scratch, "functions"), functions)
 
@@ -238,12 +239,10 @@ def copied(
         name_of = lambda text: text.replace(f"{directory}/", f"{scheme}://")
 
         def copy(pattern: str) -> str:
-            if not is_url(pattern):
-                return pattern
             below = lambda url: Path(directory, url.partition("://")[2])
-            for url in urls.find(pattern):
+            for url in urls.find(pattern) if is_url(pattern) else ():
                 copy_file(url, below(url), num_bytes)
-            return str(below(pattern))
+            return str(below(pattern)) if is_url(pattern) else pattern
 
         try:
             yield reader.at(copy), name_of
@@ -255,26 +254,19 @@ def copied(
 
 
 def _split(
-    readers: Sequence[Reader], languages: Sequence[str], corpus: int, *, errors: str
+    readers: Sequence[Reader], languages: Sequence[str], corpus: int
 ) -> Iterator[tuple[int, int, int, Reader]]:
     """Yields corpus, number of a part, number of all parts, and reader of the part."""
-    with (
-        keeping_error(errors, f"{corpus:05d}"),
-        copied(readers[corpus], _HEAD_BYTES) as (reader, name_of),
-    ):
+    with copied(readers[corpus], _HEAD_BYTES) as (reader, name_of):
         parts = reader.split(languages)
         for number, part in enumerate(parts):
             # What cannot be split is not read here.
-            yield (
-                corpus,
-                number,
-                len(parts),
-                readers[corpus] if part is reader else part.at(name_of),
-            )
+            whole = readers[corpus] if part is reader else part.at(name_of)
+            yield corpus, number, len(parts), whole
 
 
 def _read(
-    languages: Sequence[str], min_languages: int, part: tuple[int, int, int, Reader], *, errors: str
+    languages: Sequence[str], min_languages: int, part: tuple[int, int, int, Reader]
 ) -> Iterator[Any]:
     """Reads a part of a corpus.
 
@@ -285,8 +277,7 @@ def _read(
     from apache_beam.pvalue import TaggedOutput
 
     corpus, number, num_parts, reader = part
-    name = f"{corpus:05d}-{number:06d}"
-    with keeping_error(errors, name), copied(reader) as (reader, name_of):
+    with copied(reader) as (reader, name_of):
         named = lambda row: row._replace(
             file=name_of(row.file), broken_file=name_of(row.broken_file)
         )
@@ -342,24 +333,19 @@ def _clean(
     cleaner: ChunkCleaner,
     targets: Sequence[str],
     chunk: tuple[tuple[int, int], Iterable[tuple[int, int, bytes]]],
-    *,
-    errors: str,
 ) -> Iterator[tuple[int, tuple[int, bytes]]]:
     """Cleans a chunk and writes its text; yields (corpus, (number, what is known of it))."""
     corpus, number = chunk[0]
     path = posixpath.join(targets[corpus], f"{number:06d}")
-    with keeping_error(errors, f"{corpus:05d}-{number:06d}"):
-        if (found := _read_packed(path)) is None:
-            found, rows = (
-                {},
-                [row for *_, packed in sorted(chunk[1]) for row in unpack(packed)],
-            )
-            for pair, made in cleaner(rows).items():
-                if made.hashes:
-                    urls.write(f"{path}.{pair}.tsv.gz", made.text)
-                found[pair] = (made.hashes, dict(made.counts), (*made.entry, number))
-            urls.write(path, pack(found))
-        yield corpus, (number, pack(found))
+    if (found := _read_packed(path)) is None:
+        found = {}
+        rows = [row for *_, packed in sorted(chunk[1]) for row in unpack(packed)]
+        for pair, made in cleaner(rows).items():
+            if made.hashes:
+                urls.write(f"{path}.{pair}.tsv.gz", made.text)
+            found[pair] = (made.hashes, dict(made.counts), (*made.entry, number))
+        urls.write(path, pack(found))
+    yield corpus, (number, pack(found))
 
 
 def _finish(
@@ -368,13 +354,11 @@ def _finish(
     stages: Sequence[Stage],
     corpus: tuple[int, Iterable[tuple[int, bytes]]],
     chunks: Mapping[int, tuple],
-    *,
-    errors: str,
 ) -> Iterator[None]:
     """Writes the hashes and the record of a corpus."""
     number, found = corpus[0], dict(corpus[1])
     del found[_NO_CHUNK]
-    with keeping_error(errors, f"{number:05d}"), tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory:
         counter = RowCounter(readers[number].name, chunks[number][0])
         written = (
             {pair: PairChunk(b"", *known) for pair, known in unpack(found[chunk]).items()}
@@ -400,12 +384,11 @@ def _write_shard(writer: ShardWriter, targets: dict[Path, str], shard: Shard) ->
 
 
 def _numbered(
-    function: Callable[[Any], Any], item: tuple[str, int, int, int], *, errors: str
+    function: Callable[[Any], Any], item: tuple[int, str, int, int]
 ) -> Iterator[tuple[None, tuple[int, Any]]]:
     """Calls a function for a stored item."""
-    *place, number = item
-    with keeping_error(errors, f"{number:06d}"):
-        yield None, (number, function(_load(*place)))
+    number, *place = item
+    yield None, (number, function(_load(*place)))
 
 
 def _gather(path: str, results: tuple[None, Iterable[tuple[int, Any]]]) -> Iterator[None]:
@@ -415,8 +398,8 @@ def _gather(path: str, results: tuple[None, Iterable[tuple[int, Any]]]) -> Itera
     yield from ()
 
 
-def _store_items(path: str, items: Sequence[Any]) -> list[tuple[str, int, int, int]]:
-    """Stores items in one file; returns path, start and size of each, and its number."""
+def _store_items(path: str, items: Sequence[Any]) -> list[tuple[int, str, int, int]]:
+    """Stores items in one file; returns the number of each, path, start and size."""
     from apache_beam.internal import pickler
 
     content = [pickler.dumps(item) for item in items]
@@ -424,7 +407,7 @@ def _store_items(path: str, items: Sequence[Any]) -> list[tuple[str, int, int, i
     starts = [0]
     for one in content:
         starts.append(starts[-1] + len(one))
-    return [(path, starts[n], len(one), n) for n, one in enumerate(content)]
+    return [(n, path, starts[n], len(one)) for n, one in enumerate(content)]
 
 
 def _load(path: str, start: int, size: int) -> Any:
@@ -471,20 +454,30 @@ def _upload(directory: Path, where: str, last: str) -> None:
         urls.write(posixpath.join(where, name), files[name].read_bytes())
 
 
-def _make_steps(functions: Sequence[tuple[str, int, int, int]]) -> "list[beam.DoFn]":
-    """Makes steps that call stored functions, which a worker loads once."""
+def _make_steps(functions: Sequence[tuple[int, str, int, int]], errors: str) -> "list[beam.DoFn]":
+    """Makes steps that call stored functions, which a worker loads once; they keep their errors."""
     import apache_beam as beam
 
     class Step(beam.DoFn):
         """Calls a function that yields, for each element."""
 
-        def __init__(self, place: tuple[str, int, int]):
+        def __init__(self, place: Sequence[Any]):
             self._place = place
 
         def setup(self) -> None:
             self._function = _load(*self._place)
 
         def process(self, element: Any, *sides: Any) -> Iterable[Any]:
-            return self._function(element, *sides)
+            with keeping_error(errors, _order(element)):
+                yield from self._function(element, *sides)
 
-    return [Step(tuple(place)) for *place, _ in functions]
+    return [Step(place) for _, *place in functions]
+
+
+def _order(element: Any) -> str:
+    """A name for an element, in the order of the corpora and of what is in them."""
+    numbers = element if isinstance(element, tuple) else (element,)
+    while isinstance(numbers[0], tuple):
+        numbers = numbers[0]
+    numbers = itertools.takewhile(lambda number: isinstance(number, int), numbers)
+    return "-".join(f"{number:06d}" for number in numbers)

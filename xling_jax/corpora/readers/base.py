@@ -90,11 +90,7 @@ class Reader:
         return type(self)(spec, os.path.expanduser(where)).opened_as(self.kind, self.limit)
 
     def rows(self, languages: Sequence[str]) -> Iterator[Row]:
-        """As `read`, up to the limit.
-
-        Raises:
-            ValueError: also for fewer than two languages, or codes that are not of languages.
-        """
+        """As `read`, up to the limit."""
         languages = check_languages(languages)
         if len(languages) < 2:
             raise ValueError(
@@ -104,50 +100,26 @@ class Reader:
         return rows if self.limit is None else _first_rows(rows, self.limit)
 
     def languages(self) -> tuple[str, ...]:
-        """The languages there are, in the order of the corpus, if that can be told at once.
-
-        Raises:
-            ValueError: if the corpus breaks a rule of its kind.
-            OSError: if a file is missing or cannot be read.
-        """
+        """The languages there are, in the order of the corpus, if that can be told at once."""
         return ()
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
-        """Reads the corpus.
+        """Reads the rows in their order, in the languages wanted, at least two.
 
         What can be checked without reading the text (missing files, headers) is checked by the
-        call, before the first row is asked for.
-
-        Args:
-            languages: the languages wanted, at least two.
-
-        Returns:
-            Rows in the order of the corpus.
-
-        Raises:
-            ValueError: if the corpus breaks a rule of its kind, in the call or while reading; names
-                the file and the line.
-            OSError: if a file is missing or cannot be read.
+        call, before the first row is asked for. A ValueError names the file and the line.
         """
         raise NotImplementedError
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
-        """Lists the files whose content makes the corpus, sorted.
-
-        Args:
-            languages: the languages wanted; None for all.
-
-        Raises:
-            OSError: if there are none.
-        """
+        """Lists the files whose content makes the corpus, sorted; None means all languages."""
         paths = sorted(glob.glob(self.path, recursive=True))
         if not paths:
             raise FileNotFoundError(f"{self.spec}: no such file; check the path or the pattern")
-        for path in paths:
-            if os.path.isdir(path):
-                raise IsADirectoryError(
-                    f"{path}: is a directory; name the files in it, such as {path}/*"
-                )
+        if directory := next(filter(os.path.isdir, paths), None):
+            raise IsADirectoryError(
+                f"{directory}: is a directory; name the files in it, such as {directory}/*"
+            )
         return paths
 
     def moved(self, move: Callable[[str], str]) -> str:
@@ -172,8 +144,7 @@ class Reader:
     def prepare(self, beam_options: Any = None) -> None:
         """Downloads what several processes will read, if that has not been done.
 
-        Args:
-            beam_options: Apache Beam's `PipelineOptions`, for what Beam itself makes.
+        `beam_options` are Apache Beam's `PipelineOptions`, for what Beam itself makes.
         """
 
 

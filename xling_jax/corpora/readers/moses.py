@@ -52,7 +52,7 @@ class MosesReader(Reader):
         return prefix + self.where[len(self._prefix) :]
 
     def _find(self, languages: Sequence[str]) -> dict[str, str]:
-        """Language -> path, at least two. Raises as `read`."""
+        """Language -> path, at least two."""
         prefixes = [self._prefix]
         if self._pair:
             source, target = self._pair
@@ -87,7 +87,7 @@ class MosesZipReader(Reader):
         return tuple(filter(languages_lib.is_code, found))
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
-        """Reads the members in lockstep, as `MosesReader.read`; errors likewise."""
+        """Reads the members in lockstep, as `MosesReader.read`."""
         found = [self._find(path, languages) for path in self.files()]
         return itertools.chain.from_iterable(map(read_moses, found))
 
@@ -148,11 +148,10 @@ def _unequal_counts(
     paths: Mapping[str, str], lines: Sequence, number: int, streams: Sequence[Iterator]
 ) -> ValueError:
     """The error where the shortest file has ended; counts what is left of the longer ones."""
-    counts = [
-        number - 1 if line is _END else number + sum(1 for _ in stream)
-        for line, stream in zip(lines, streams)
-    ]
-    found = [f"{path} has {count:,}" for path, count in zip(paths.values(), counts)]
+    found = []
+    for path, line, stream in zip(paths.values(), lines, streams):
+        count = number - 1 if line is _END else number + sum(1 for _ in stream)
+        found.append(f"{path} has {count:,}")
     return ValueError(
         f"the files of a Moses corpus must have the same number of lines; {', '.join(found)}; "
         "fetch them again, or align them"

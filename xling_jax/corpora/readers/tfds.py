@@ -64,14 +64,14 @@ class TfdsReader(Reader):
         return self.where
 
     def to_download(self) -> dict[str, Path]:
-        """See `Reader.to_download`. Raises as `read`."""
+        """See `Reader.to_download`."""
         builder = self._make_builder()
         if builder.is_prepared() or not hasattr(builder, "to_download"):
             return {}
         return builder.to_download()
 
     def prepare(self, beam_options: Any = None) -> None:
-        """Prepares the dataset if necessary. Raises as `read`."""
+        """Prepares the dataset if necessary."""
         _prepare(self._make_builder(), self._name, beam_options)
 
     def _make_builder(self) -> "tfds.core.DatasetBuilder":
