@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.corpora_for_cli import arguments
-from tests.corpora.small_corpus import WORDS, preparation, prepare, tree, write_corpus
+from tests.corpora.small_corpus import (
+    WORDS,
+    preparation,
+    prepare,
+    settings,
+    tree,
+    write_corpus,
+)
 from xling_jax.cli.main import main
 from xling_jax.corpora import pair_text, pair_tokens
 from xling_jax.corpora.beam import engine
@@ -29,19 +36,9 @@ pytestmark = [
 _ROOT = Path(__file__).parents[3]
 
 
-def settings(*specs: str, **changes) -> dict:
-    """Keyword arguments for `prepare` that suit a tiny corpus."""
-    return {
-        "languages": ("de", "en", "fr"),
-        "corpora": specs,
-        "pairs": ("de-en", "fr-en"),
-        "vocab": {"size": 80, "sample_sentences": 300},
-        **changes,
-    }
-
-
 def prepare_on(runner, *, workdir, keep=False, **given):
     """Prepares on Beam, from plain values."""
+    del given["num_workers"]
     return beam_prepare.prepare(runner, preparation(**given), workdir=workdir, keep=keep)
 
 
@@ -79,7 +76,7 @@ def corpora(tmp_path) -> tuple[str, ...]:
 @pytest.mark.parametrize("options", [(), ("--direct_runner_bundle_repeat=2",)])
 def test_bytes_are_those_of_one_machine(corpora, tmp_path, options):
     """Also where the runner does each piece of work three times."""
-    rules = {"exclude": [str(tmp_path / "dev.txt")], "seed": 3}
+    rules = {"exclude": [str(tmp_path / "dev.txt")]}
     local = prepare(workdir=tmp_path / "local", **settings(*corpora, **rules))
     runner = BeamRunner("DirectRunner", options)
     counts = prepare_on(runner, workdir=tmp_path / "beam", **settings(*corpora, **rules))
