@@ -103,7 +103,7 @@ def test_only_a_model_directory_is_replaced_and_only_on_request(tmp_path, model_
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to_my_aunt.txt").write_text("Dear aunt")
     for _ in range(2):
-        with pytest.raises(ValueError, match="only a model directory or an empty one is replaced"):
+        with pytest.raises(ValueError, match="only an earlier output or an empty directory"):
             save_model(tmp_path / "letters", **model_arguments, overwrite=True)
         (tmp_path / "letters" / "config.json").write_text("{}")  # as that of a published model
     assert sorted(path.name for path in tmp_path.iterdir()) == ["letters", "m"]

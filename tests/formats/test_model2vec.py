@@ -113,7 +113,7 @@ def test_what_model2vec_does_not_have_is_refused(vocab, tmp_path):
     assert model2vec.StaticModel.from_pretrained(tmp_path / "out").dim == 8
     with pytest.raises(FileExistsError, match="out: already exists"):
         export_model2vec(tmp_path / "m", tmp_path / "out")
-    with pytest.raises(ValueError, match="m: only an earlier export or an empty"):
+    with pytest.raises(ValueError, match="m: only an earlier output or an empty"):
         export_model2vec(tmp_path / "m", tmp_path / "m", overwrite=True)
     (tmp_path / "empty").mkdir()
     export_model2vec(tmp_path / "m", tmp_path / "empty")

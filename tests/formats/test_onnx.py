@@ -187,7 +187,7 @@ def test_wrong_use_is_refused(tmp_path, models, capsys):
     assert main([*export, "--to", "onnx"]) == 2
     assert "exists; choose another --output" in capsys.readouterr().err
     assert main([*export, "--to", "onnx", "--overwrite"]) == 1
-    assert "only an earlier export or an empty directory" in capsys.readouterr().err
+    assert "only an earlier output or an empty" in capsys.readouterr().err
     assert (tmp_path / "o" / "thesis.txt").read_text() == "mine"
 
 

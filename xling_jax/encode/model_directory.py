@@ -219,7 +219,7 @@ def save_model(
     from xling_jax.files.embeddings import write_tensors
 
     directory = pathlib.Path(directory)
-    _check_replaceable(directory, overwrite)
+    check_replaceable(directory, (CONFIG_FILE, PARAMS_FILE), overwrite)
     encoder_args = {"vocab_size": vocab.size, **encoder_args}
     encoder = _numpy_encoder(family, encoder_args)
     shapes, dim, specials = _facts(encoder, family, encoder_args)
@@ -554,15 +554,19 @@ def _fingerprint(
     return digest.hexdigest()
 
 
-def _check_replaceable(directory: pathlib.Path, overwrite: bool) -> None:
+def check_replaceable(directory: pathlib.Path, markers: Sequence[str], overwrite: bool) -> None:
+    """Refuses to replace a directory, unless `overwrite` allows it and one of ours is there.
+
+    Those have files named `markers`. ValueError for others, FileExistsError without `overwrite`.
+    """
     if directory.exists() and not directory.is_dir():
-        raise ValueError(f"{directory}: is a file; choose a directory for the model")
+        raise ValueError(f"{directory}: is a file; choose a directory")
     if not directory.is_dir() or not any(directory.iterdir()):
         return
     if not overwrite:
         raise FileExistsError(f"{directory}: already exists; pass overwrite=True to replace it")
-    if not (directory / CONFIG_FILE).exists() or not (directory / PARAMS_FILE).exists():
+    if not all((directory / name).is_file() for name in markers):
         raise ValueError(
-            f"{directory}: only a model directory or an empty one is replaced; "
-            f"this one has no {CONFIG_FILE} and {PARAMS_FILE}; choose another"
+            f"{directory}: only an earlier output or an empty directory is replaced; this one has "
+            f"no {' and '.join(markers)}; choose another"
         )

@@ -53,20 +53,10 @@ def refuse(where: str | os.PathLike[str], problems: Mapping[str, Any]) -> None:
 def export_directory(path: str | os.PathLike[str], marker: str, overwrite: bool) -> Iterator[Path]:
     """Gives a directory to fill that takes its name only when the block ends without an error.
 
-    With `overwrite` an earlier export is replaced, which has a file named `marker`; other
-    directories never are. ValueError if `path` is something else; FileExistsError without
-    `overwrite`.
+    Errors as `check_replaceable`: an earlier export has a file named `marker`.
     """
-    path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path}: is a file; choose a directory for the export")
-    if path.is_dir() and any(path.iterdir()):
-        if not overwrite:
-            raise FileExistsError(f"{path}: already exists; pass overwrite=True to replace it")
-        if not (path / marker).is_file():
-            raise ValueError(
-                f"{path}: only an earlier export or an empty directory is replaced; this one has "
-                f"no {marker}; choose another"
-            )
+    from xling_jax.encode.model_directory import check_replaceable
+
+    check_replaceable(Path(path), (marker,), overwrite)
     with whole_directory(path) as fresh, naming_errors(path):
         yield fresh
