@@ -81,16 +81,10 @@ def test_few_bits_are_close_to_what_was_trained(
     small, reduced = static.quantized(stored, storage)
     assert {name: (v.shape, str(v.dtype)) for name, v in reduced.items()} == small.parameters
     rows = stored["embedding"] * stored["token_weight"][:, None]
-    kept = small.trainable(reduced)["embedding"]
     largest = np.abs(rows).max(axis=1, keepdims=True)
-    fitting = np.round(rows / largest / step) * step * largest
-    if storage != "int4":
-        np.testing.assert_allclose(kept, fitting, atol=1e-6)
-    errors, usual = (np.square(found - rows).sum(axis=1) for found in (kept, fitting))
+    usual = np.square(np.round(rows / largest / step) * step * largest - rows).sum(axis=1)
+    errors = np.square(small.trainable(reduced)["embedding"] - rows).sum(axis=1)
     assert (errors <= usual * 1.0001).all()
-    again, same = small.quantized(reduced, storage)
-    assert again == small
-    np.testing.assert_array_equal(same["rows"], reduced["rows"])
     arguments = {"width": 64, "features": ("pairs",), "feature_rows": 32, "pad_id": vocab.pad_id}
     save(tmp_path / "exact", vocab, "static", arguments, stored)
     save(tmp_path / "small", vocab, "static", arguments | {"storage": storage}, reduced)
@@ -209,15 +203,6 @@ def test_export_shrinks_a_model(vocab, sentences, tmp_path, capsys):
     assert main([*export, str(tmp_path / "c"), "--storage", "float32"]) == 0
     found, expected = xling_jax.load(tmp_path / "c").encode(sentences), truncated.encode(sentences)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    ["--model m", "--model m --workdir w --storage int8", "--workdir w", "--checkpoint 3", ""],
-)
-def test_export_needs_a_checkpoint_or_a_form(arguments, tmp_path, capsys):
-    assert main(["export", *arguments.split(), "--output", str(tmp_path / "x")]) == 2
-    assert "give --workdir and --checkpoint, or --model with" in capsys.readouterr().err
 
 
 def test_export_refuses_other_families(model_directory, tmp_path, capsys):

