@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.encode.model_directory import ModelSpec, check_parameters, load_model, save_model
+from xling_jax.encode.model_directory import ModelSpec, load_model, save_model
 from xling_jax.files.untrusted import named
+from xling_jax.formats.huggingface_files import Tensors
 from xling_jax.formats.registry import export_directory, refuse
-from xling_jax.formats.torch_file import check_tensors, import_torch, load_torch, to_numpy
+from xling_jax.formats.torch_file import import_torch, load_torch
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserText, LaserVocab
 from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
@@ -116,7 +117,7 @@ def convert_laser(
     return training
 
 
-def read_laser_checkpoint(path: str | os.PathLike[str], state: Any) -> LaserCheckpoint:
+def read_laser_checkpoint(path: Path, state: Any) -> LaserCheckpoint:
     """What `load_torch` read from a path as a LASER BiLSTM; ValueError if it is another model."""
     found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
     if not isinstance(state, dict) or not {"params", "model", "dictionary"} <= state.keys():
@@ -128,18 +129,13 @@ def read_laser_checkpoint(path: str | os.PathLike[str], state: Any) -> LaserChec
     sizes = {name: _size(given, name, default, path) for name, default in _PARAMS.items()}
     if sizes["padding_idx"] != laser_vocab.SPECIAL_IDS["<pad>"]:
         raise ValueError(f"{path}: padding_idx must be 1; found {sizes['padding_idx']}")
-    with named(f"{path}: model"):
-        check_tensors(state["model"])
-    model = {name.removeprefix("encoder."): value for name, value in state["model"].items()}
-    if sizes["num_layers"] > len(model):  # before anything is made for each layer
+    tensors = Tensors(path.parent, path, state["model"])
+    layers, directions = sizes["num_layers"], 1 + sizes["bidirectional"]
+    if len(tensors.names) != (count := 1 + 4 * directions * layers):
         raise ValueError(
-            f"{path}: params must be those of model; found num_layers={sizes['num_layers']} and "
-            f"{len(model)} tensors"
+            f"{path}: model must hold {count} tensors by its params; found {len(tensors.names)}, "
+            f"such as {', '.join(sorted(tensors.names)[:2])}; {_SUPPORTED}"
         )
-    found = {name: (tuple(value.shape), "float32") for name, value in model.items()}
-    expected = {name: (shape, "float32") for name, shape in _expected_shapes(sizes).items()}
-    check_parameters(found, expected, f"{path}: model ({_SUPPORTED})")
-    tensors = {name: to_numpy(value, f"{path}: {name}") for name, value in model.items()}
     rows = sizes["num_embeddings"]
     ids = dictionary.values() if isinstance(dictionary, dict) else [None]
     if rows < 4 or not all(type(number) is int and 0 <= number < rows for number in ids):
@@ -149,50 +145,42 @@ def read_laser_checkpoint(path: str | os.PathLike[str], state: Any) -> LaserChec
     for piece, number in laser_vocab.SPECIAL_IDS.items():
         if dictionary.get(piece, number) != number:
             raise ValueError(f"{path}: {piece} must have id {number}; found {dictionary[piece]}")
-    layers, directions = sizes["num_layers"], 1 + sizes["bidirectional"]
+    width, hidden = sizes["embed_dim"], sizes["hidden_size"]
     encoder_args = {
         "vocab_size": rows,
         "vocab_multiple": 1,
-        "embedding_width": sizes["embed_dim"],
-        "width": directions * sizes["hidden_size"],
+        "embedding_width": width,
+        "width": directions * hidden,
         "layers": layers,
         "unidirectional_layers": 0 if sizes["bidirectional"] else layers,
     }
-    params = {"embedding": tensors["embed_tokens.weight"]}
+    tensors.begin_at("embed_tokens.weight")
+    params: dict[str, Any] = {"embedding": tensors.take("embed_tokens.weight", rows, width)}
     for layer in range(layers):
-        params[f"layers_{layer}"] = _layer(tensors, layer, directions)
+        inputs = directions * hidden if layer else width
+        params[f"layers_{layer}"] = _layer(tensors, layer, directions, inputs, hidden)
     return LaserCheckpoint(encoder_args, params, dictionary)
 
 
-def _size(params: Any, name: str, default: int | None, path: str | os.PathLike[str]) -> int:
+def _size(params: Any, name: str, default: int | None, path: Path) -> int:
     value = params.get(name, default) if isinstance(params, dict) else None
     if not isinstance(value, int) or value < 0 or (isinstance(default, bool) and value > 1):
         raise ValueError(f"{path}: params must hold {name}, a whole number; found {value!r:.60}")
     return value
 
 
-def _expected_shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    embed_dim, hidden = sizes["embed_dim"], sizes["hidden_size"]
-    directions = ("", "_reverse") if sizes["bidirectional"] else ("",)
-    shapes = {"embed_tokens.weight": (sizes["num_embeddings"], embed_dim)}
-    for layer in range(sizes["num_layers"]):
-        width = len(directions) * hidden if layer else embed_dim
-        for direction in directions:
-            suffix = f"_l{layer}{direction}"
-            shapes[f"lstm.weight_ih{suffix}"] = (4 * hidden, width)
-            shapes[f"lstm.weight_hh{suffix}"] = (4 * hidden, hidden)
-            shapes[f"lstm.bias_ih{suffix}"] = shapes[f"lstm.bias_hh{suffix}"] = (4 * hidden,)
-    return shapes
-
-
-def _layer(tensors: Mapping[str, np.ndarray], layer: int, directions: int) -> dict[str, np.ndarray]:
+def _layer(
+    tensors: Tensors, layer: int, directions: int, inputs: int, hidden: int
+) -> dict[str, np.ndarray]:
     """Parameters of one layer; gates are in PyTorch's order, its two biases are added."""
-    suffixes = [f"_l{layer}", f"_l{layer}_reverse"][:directions]
-    stack = lambda name: np.stack([tensors[f"lstm.{name}{suffix}"] for suffix in suffixes])
+    suffixes = ("", "_reverse")[:directions]
+    take = lambda name, *shape: np.stack(
+        [tensors.take(f"lstm.{name}_l{layer}{suffix}", 4 * hidden, *shape) for suffix in suffixes]
+    )
     return {
-        "input_kernel": stack("weight_ih").swapaxes(1, 2),
-        "recurrent_kernel": stack("weight_hh").swapaxes(1, 2),
-        "bias": stack("bias_ih") + stack("bias_hh"),
+        "input_kernel": take("weight_ih", inputs).swapaxes(1, 2),
+        "recurrent_kernel": take("weight_hh", hidden).swapaxes(1, 2),
+        "bias": take("bias_ih") + take("bias_hh"),
     }
 
 
