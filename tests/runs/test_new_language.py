@@ -95,7 +95,7 @@ def test_encoders_with_layers_get_rows_and_encode_the_old_text_as_before(latin, 
     np.testing.assert_array_equal(found, before.apply(old, tokens))
 
 
-def test_shares_of_unknown_pieces_are_of_all_pairs(caplog):
+def test_shares_of_unknown_pieces_are_of_all_pairs(caplog, tmp_path):
     pairs = [
         {"tokens": {"en": 900, "ru": 100}, "unknown": {"en": 0, "ru": 9}},
         {"tokens": {"cs": 1000, "en": 900}, "unknown": {"cs": 8, "en": 1}},
@@ -105,6 +105,8 @@ def test_shares_of_unknown_pieces_are_of_all_pairs(caplog):
     assert "m: of the pieces are unknown ru 9.0%, cs 0.8%; see vocab.extend" in caplog.text
     with pytest.raises(ValueError, match=r"are unknown ru 9.0% \(vocab.max_unknown_share=0.05\)"):
         check_unknown(VocabOptions(model="m", max_unknown_share=0.05), pairs)
+    with pytest.raises(ValueError, match="distill the model .--config distill., or take the lang"):
+        check_unknown(VocabOptions(model=str(tmp_path), max_unknown_share=0.05), pairs)
 
 
 def test_a_language_is_refused_and_then_added_without_changing_the_vectors_of_others(

@@ -125,6 +125,9 @@ def _train(preparation: Preparation, given: Vocabulary | None, sentences: Iterab
     return train_vocab(sentences, size=options.size, **how)
 
 
+_ADD_PIECES = "add pieces with --config.vocab.extend=8000"
+
+
 def check_unknown(options: VocabOptions, pairs: Iterable[Mapping[str, Any]]) -> None:
     """Raises ValueError if a given vocabulary knows too little of a language."""
     tokens: Counter[str] = Counter()
@@ -135,10 +138,13 @@ def check_unknown(options: VocabOptions, pairs: Iterable[Mapping[str, Any]]) -> 
     shares = {code: count / tokens[code] for code, count in unknown.most_common() if count}
     told = lambda least: ", ".join(f"{c} {s:.1%}" for c, s in shares.items() if s > least)
     if too_many := told(options.max_unknown_share):
+        # A published tokenizer, a folder, takes no pieces.
+        is_published = Path(options.model).is_dir()
+        way_out = "distill the model (--config distill)" if is_published else _ADD_PIECES
         raise ValueError(
             f"vocab.model: {options.model} does not know the text: of its pieces are unknown "
-            f"{too_many} (vocab.max_unknown_share={options.max_unknown_share}); add pieces with "
-            "--config.vocab.extend=8000, or take the language out"
+            f"{too_many} (vocab.max_unknown_share={options.max_unknown_share}); {way_out}, or take "
+            "the language out"
         )
     if some := told(_MANY_UNKNOWN):
         _logger.warning("%s: of the pieces are unknown %s; see vocab.extend", options.model, some)
