@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ from xling_jax.files.whole import (
     read_json,
     unsealed,
     whole_directory,
-    write_whole,
 )
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.text.vocabularies import Vocabulary
@@ -200,12 +198,8 @@ class Workdir:
     def _fetch_published(self) -> None:
         """Makes the config, metrics and event files here those of the store."""
         for name in self._PUBLISHED:
-            shutil.rmtree(self.path / name, ignore_errors=True)
-            if (content := urls.read(f"{self._url}/{name}")) is not None:
-                write_whole(self.path / name, content)
-            else:
-                (self.path / name).unlink(missing_ok=True)
-                urls.get(f"{self._url}/{name}", self.path / name)
+            urls.remove(str(self.path / name))
+            urls.get(f"{self._url}/{name}", self.path / name)
         self._published = self._states()
 
     def _replace(self, name: str) -> None:

@@ -9,6 +9,7 @@ The record is sealed with its own hash (`train.integrity`). Damage to files that
 either makes them unreadable or has no effect on what is read.
 """
 
+import contextlib
 import functools
 import itertools
 import json
@@ -325,7 +326,8 @@ class Checkpoints:
                 raise
             _logger.warning("%s", second)
         finally:
-            self._manager.close()
+            with contextlib.suppress(Exception):  # it says again what `wait` has said
+                self._manager.close()
 
     def _failed(self, error: Exception) -> Exception:
         """If the disk is at fault, an OSError that names the directory and the last checkpoint."""
