@@ -1,15 +1,19 @@
 """One command in several processes: wrong use, and how a process that ends takes the others."""
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
+import jax
 import pytest
 
 from tests.cli.corpora_for_cli import ROOT
 from tests.cli.processes_for_cli import free_address
+from xling_jax.cli import distributed
 from xling_jax.cli.main import main
 
 TRAIN = ["train", "--config", f"{ROOT}/configs/ct_laser.py:smoke", "--workdir", "w"]
@@ -44,6 +48,20 @@ def test_no_cluster_is_one_line():
     assert ran.returncode == 2
     (line,) = (line for line in ran.stderr.splitlines() if line.startswith("xling"))
     assert "no TPU pod, GKE, Slurm or Open MPI job found" in line
+
+
+def test_a_sigterm_after_the_last_update_does_not_hold_up_the_end(monkeypatch):
+    """JAX's shutdown then waits for the next update of the others, which never comes."""
+    left, statuses = threading.Event(), []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **_: None)
+    monkeypatch.setattr(jax.distributed, "shutdown", lambda: left.wait(3))
+    monkeypatch.setattr(distributed, "meet", lambda name: None)
+    monkeypatch.setattr(distributed, "leave", lambda status: (statuses.append(status), left.set()))
+    monkeypatch.setattr(distributed, "_LEAVE_WITHIN_S", 0.05)
+    words = {"distributed": False, "coordinator": "localhost:1", "num_processes": 2}
+    with distributed.joined(argparse.Namespace(**words, process_id=0)):
+        pass
+    assert statuses == [128 + signal.SIGTERM]
 
 
 # Joins, meets the other, then ends as told, while the other waits to meet again.
