@@ -319,7 +319,7 @@ def test_keys_of_an_alignment_config_are_arguments_of_the_command():
         (
             "t_laser",
             "--config.encoder.widht=8",
-            "encoder.widht is not an option of TLaserEncoder; did you mean width.$",
+            "encoder.widht is not an option of TLaserEncoder; did you mean width",
         ),
         ("t_laser", "--config.objective.distanse.weight=1", "did you mean distance"),
         ("t_laser", "--config.evaluation.retreival=('a',)", "did you mean retrieval"),

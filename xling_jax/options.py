@@ -178,8 +178,11 @@ def check(
     parameters = {k: p for f in functions for k, p in inspect.signature(f).parameters.items()}
     for name, value in values.items():
         if name not in known:
-            hint = did_you_mean(name, known) or f"it takes {', '.join(known) or 'none'}"
-            raise ValueError(f"{where}.{name} is not an option of {target.__name__}; {hint}")
+            hint = did_you_mean(name, known)
+            raise ValueError(
+                f"{where}.{name} is not an option of {target.__name__}; {hint and hint + ' '}"
+                f"it takes {', '.join(known) or 'none'}"
+            )
         check_number(value, f"{where}.{name}")
         if name in parameters:
             _check_type(parameters[name].annotation, value, f"{where}.{name}")

@@ -75,7 +75,7 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
     [
         (
             "--config.encoder.widht=8",
-            r": encoder.widht is not an option of \w+; did you mean width\?$",
+            r": encoder.widht is not an option of \w+; did you mean width\?",
         ),
         (
             "--config.languages[0]=de",

@@ -64,7 +64,7 @@ def encode(params, tokens, pooling="max", masks=None):
     return states.max(0) if pooling == "max" else states.mean(0)
 
 
-def decode(params, sentence, language, previous, module, table=None, masks=None):
+def decode(params, sentence, language, previous, module, masks=None):
     """One sentence vector and shifted target -> logits [length, rows].
 
     Every step reads [token; sentence; language; previous output].
@@ -75,13 +75,12 @@ def decode(params, sentence, language, previous, module, table=None, masks=None)
         language: its row of the language table.
         previous: list of ids.
         module: the decoder, for its options.
-        table: the shared token table.
         masks: dropout masks, each [at least length, width]: of tokens, outputs and, where there
             is one, the bottleneck.
     """
     width = len(params["recurrent_kernel"])
     token_mask, output_mask, *bottleneck_mask = masks or (np.ones((len(previous), 1)),) * 3
-    tokens = (params["embedding"] if table is None else table)[previous]
+    tokens = params["embedding"][previous]
     language_vector = params["language_embedding"][language]
     kernels = [params["token_kernel"], params["sentence_kernel"]]
     if module.language_at == "every_step":

@@ -36,7 +36,7 @@ DECODERS = {
     "published": {"published_parameters": True},
     "no feeding": {"input_feeding": False, "output_width": 5},
     "sentence state": {"initial_state": "sentence", "width": WIDTH},
-    "first token": {"language_at": "first_token", "share_embeddings": True},
+    "first token": {"language_at": "first_token"},
 }
 DECODERS = {name: dataclasses.replace(DECODER, **options) for name, options in DECODERS.items()}
 
@@ -51,9 +51,8 @@ def encoder_params(module):
 
 
 def decoder_params(module):
-    table = jnp.zeros((ROWS, EMBEDDING)) if module.share_embeddings else None
     sentence, language = jnp.zeros((1, module.sentence_width)), jnp.zeros(1, jnp.int32)
-    arguments = (sentence, language, jnp.zeros((1, 4), jnp.int32), table)
+    arguments = (sentence, language, jnp.zeros((1, 4), jnp.int32))
     return random_params(lambda: module.init(jax.random.key(0), *arguments)["params"], seed=1)
 
 
@@ -88,29 +87,26 @@ def test_embeddings_equal_the_formulas(encoding, embeddings, name):
 
 @pytest.fixture(scope="module")
 def decoding():
-    """Parameters of the decoders, one program for their logits, sentence vectors and a table."""
-    random = np.random.default_rng(1)
-    sentences = random.normal(size=(4, WIDTH)).astype(np.float32)
-    table = (random.normal(size=(ROWS, EMBEDDING)) * 0.3).astype(np.float32)
+    """Parameters of the decoders, one program for their logits, and sentence vectors."""
+    sentences = np.random.default_rng(1).normal(size=(4, WIDTH)).astype(np.float32)
     params = {name: decoder_params(module) for name, module in DECODERS.items()}
 
     def run(params, previous, dtype):
         found = {}
         for name, module in DECODERS.items():
             module = dataclasses.replace(module, dtype=dtype)
-            shared = table if module.share_embeddings else None
             hidden, output, bias = module.apply(
-                {"params": params[name]}, sentences, LANGUAGES, previous, shared
+                {"params": params[name]}, sentences, LANGUAGES, previous
             )
             found[name] = hidden @ output.T + bias
         return found
 
-    return params, jax.jit(run, static_argnums=2), sentences, table
+    return params, jax.jit(run, static_argnums=2), sentences
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_logits_equal_the_formulas(decoding, name):
-    params, run, sentences, table = decoding
+    params, run, sentences = decoding
     found = run(params, padded(PREVIOUS), jnp.float32)[name]
     for row, previous in enumerate(PREVIOUS):
         expected = reference.decode(
@@ -119,13 +115,12 @@ def test_logits_equal_the_formulas(decoding, name):
             LANGUAGES[row],
             previous,
             DECODERS[name],
-            table.astype(np.float64) if DECODERS[name].share_embeddings else None,
         )
         np.testing.assert_allclose(found[row, : len(previous)], expected, atol=1e-5)
 
 
 def test_later_tokens_change_no_earlier_logit_and_bfloat16_stays_close(decoding):
-    params, run, _, _ = decoding
+    params, run, _ = decoding
     previous = padded(PREVIOUS)
     changed = previous.copy()
     changed[:, 4:] = 17
@@ -179,14 +174,13 @@ def whole_gradient(name, params, weights):
     def loss(params):
         fixed.masks.clear()
         rngs = {"dropout": jax.random.key(0)}
-        table = params["encoder"]["embedding"] if decoder.share_embeddings else None
         with nn.intercept_methods(fixed):
             sentence = encoder.apply(
                 {"params": params["encoder"]}, padded(SENTENCES), not with_dropout, rngs=rngs
             )
             hidden, output, bias = decoder.apply(
                 {"params": params["decoder"]},
-                sentence, LANGUAGES, padded(PREVIOUS), table, not with_dropout,
+                sentence, LANGUAGES, padded(PREVIOUS), not with_dropout,
                 rngs=rngs,
             )  # fmt: skip
         return (weights * (hidden @ output.T + bias)).sum()
@@ -205,9 +199,8 @@ def whole_reference(name, params, weights, masks):
         vector = reference.encode(
             params["encoder"], tokens, encoder.pooling, of_row[:split] or None
         )
-        table = params["encoder"]["embedding"] if decoder.share_embeddings else None
         logits = reference.decode(
-            params["decoder"], vector, LANGUAGES[row], previous, decoder, table,
+            params["decoder"], vector, LANGUAGES[row], previous, decoder,
             of_row[split:] or None,
         )  # fmt: skip
         total += (weights[row, : len(previous)] * logits).sum()
@@ -261,19 +254,8 @@ def test_initial_values_are_the_published_ones():
         ({"language_at": "memory"}, "language_at='memory' must be one of every_step, first_token"),
         ({"initial_state": "zero"}, "initial_state='zero' must be one of projected, sentence"),
         ({"initial_state": "sentence"}, "found width=10 and a vector of 8"),
-        ({"share_embeddings": True, "embedding_width": 4}, "width 4; found one of width 6"),
     ],
 )
 def test_impossible_decoders_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         decoder_params(dataclasses.replace(DECODER, **options))
-
-
-def test_shared_embeddings_are_a_table_of_the_encoder_and_an_output_table():
-    params = decoder_params(DECODERS["first token"])
-    assert "embedding" not in params
-    assert params["output_embedding"].shape == (ROWS, 10)
-    previous = jnp.zeros((1, 4), jnp.int32)
-    arrays = jnp.zeros((1, WIDTH)), jnp.zeros(1, int), previous
-    with pytest.raises(ValueError, match="found none"):
-        DECODERS["first token"].init(jax.random.key(0), *arrays)

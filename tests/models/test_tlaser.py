@@ -80,48 +80,43 @@ def test_dropout_is_on_embeddings():
     assert change(decoder, decoder_params(decoder), *inputs) > 0.1
 
 
-def decoder_params(module, table=None):
+def decoder_params(module):
     call = lambda: module.init(
-        jax.random.key(0), jnp.zeros((1, WIDTH)), jnp.zeros(1, int), jnp.zeros((1, 4), int), table
+        jax.random.key(0), jnp.zeros((1, WIDTH)), jnp.zeros(1, int), jnp.zeros((1, 4), int)
     )
     return reference.random_params(lambda: call()["params"])
 
 
-def logits(module, params, sentences, previous, table=None):
-    hidden, output, _ = module.apply({"params": params}, sentences, LANGUAGES, previous, table)
+def logits(module, params, sentences, previous):
+    hidden, output, _ = module.apply({"params": params}, sentences, LANGUAGES, previous)
     return hidden @ output.T
 
 
 VARIANTS = {
     "published": DECODER,
     "input": dataclasses.replace(DECODER, language_at="input", published_parameters=False),
-    "shared": dataclasses.replace(DECODER, share_embeddings=True, published_parameters=False),
 }
 
 
 @pytest.fixture(scope="module")
 def decoding():
-    """Parameters and logits of the variants, one program; with the sentence vectors and table."""
-    random = np.random.default_rng(1)
-    sentences = random.normal(size=(4, WIDTH)).astype(np.float32)
-    shared = (random.normal(size=(ROWS, WIDTH)) * 0.3).astype(np.float32)
-    tables = {name: shared if name == "shared" else None for name in VARIANTS}
-    params = {name: decoder_params(module, tables[name]) for name, module in VARIANTS.items()}
+    """Parameters and logits of the variants, one program; with the sentence vectors."""
+    sentences = np.random.default_rng(1).normal(size=(4, WIDTH)).astype(np.float32)
+    params = {name: decoder_params(module) for name, module in VARIANTS.items()}
 
     def run(params, previous):
         return {
-            name: logits(module, params[name], sentences, previous, tables[name])
+            name: logits(module, params[name], sentences, previous)
             for name, module in VARIANTS.items()
         }
 
-    return params, jax.jit(run), sentences, tables
+    return params, jax.jit(run), sentences
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_equal_the_formulas_with_attention_over_the_single_slot(decoding, variant):
-    params, run, sentences, tables = decoding
+    params, run, sentences = decoding
     found = run(params, padded(PREVIOUS, 8))[variant]
-    table = tables[variant]
     for row, previous in enumerate(PREVIOUS):
         expected = reference.decode(
             reference.as_float64(params[variant]),
@@ -129,14 +124,13 @@ def test_logits_equal_the_formulas_with_attention_over_the_single_slot(decoding,
             LANGUAGES[row],
             previous,
             HEADS,
-            None if table is None else table.astype(np.float64),
             VARIANTS[variant].language_at,
         )
         np.testing.assert_allclose(found[row, : len(previous)], expected, atol=2e-5)
 
 
 def test_later_tokens_change_no_earlier_logit(decoding):
-    params, run, _, _ = decoding
+    params, run, _ = decoding
     previous = padded(PREVIOUS, 8)
     changed = previous.copy()
     changed[:, 4:] = 17
@@ -147,7 +141,7 @@ def test_later_tokens_change_no_earlier_logit(decoding):
 
 
 def test_gradients_reach_no_later_token_and_no_unused_projection(decoding):
-    params, _, sentences, _ = decoding
+    params, _, sentences = decoding
     previous = np.array([[2, 5, 6, 7]] * 4, np.int32)
 
     def at_position_1(params):
@@ -165,13 +159,9 @@ def test_gradients_reach_no_later_token_and_no_unused_projection(decoding):
     assert used.all()
 
 
-@pytest.mark.parametrize(
-    "options, message", [({"language_at": "output"}, "language_at"), ({}, "share_embeddings")]
-)
-def test_impossible_decoders_are_refused(options, message):
-    module = dataclasses.replace(VARIANTS["shared"], **options)
-    with pytest.raises(ValueError, match=message):
-        decoder_params(module)
+def test_an_unknown_place_of_the_language_is_refused():
+    with pytest.raises(ValueError, match="language_at"):
+        decoder_params(dataclasses.replace(DECODER, language_at="output"))
 
 
 def test_initial_values_are_the_published_ones():

@@ -86,14 +86,14 @@ def encode(params, tokens, heads, pooling="first"):
     return {"first": states[0], "mean": states.mean(0), "max": states.max(0)}[pooling]
 
 
-def decode(params, sentence, language, previous, heads, table=None, language_at="memory"):
+def decode(params, sentence, language, previous, heads, language_at="memory"):
     """One sentence vector and shifted target without padding -> logits [length, rows].
 
     Cross-attention is carried out over its single slot where the parameters hold its query and
     key projections.
     """
     language_vector = params["language_embedding"][language]
-    states = embed(params["embed"]["embedding"] if table is None else table, previous)
+    states = embed(params["embed"]["embedding"], previous)
     memory = sentence
     if language_at == "memory":
         memory = np.concatenate([sentence, language_vector])
@@ -113,5 +113,4 @@ def decode(params, sentence, language, previous, heads, table=None, language_at=
         cross = dense(block["memory_output"], dense(block["memory_value"], memory))
     states = states + cross
     states = states + feed_forward(block["ffn"], layer_norm(block["ffn_norm"], states))
-    output = params["output_embedding"] if table is None else table
-    return layer_norm(params["final_norm"], states) @ output.T
+    return layer_norm(params["final_norm"], states) @ params["output_embedding"].T

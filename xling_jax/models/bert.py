@@ -190,7 +190,7 @@ class BertEncoder(nn.Module, BertOptions):
         return project(vectors, self.projections, self.normalize)
 
     def table(self) -> jax.Array:
-        """The token table, for a decoder or head that shares it; after a call, padded."""
+        """The token table, for a head that shares it; after a call, padded."""
         return padded_table(self.get_variable("params", "embedding"))
 
     def _embed(self, tokens: jax.Array) -> jax.Array:

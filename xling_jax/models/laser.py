@@ -77,7 +77,6 @@ class LaserDecoder(SentenceDecoder):
         language_at: `every_step` (a vector of `language_width` at each step, initialized as
             N(0, 1)) or `first_token` (the first input is a token that names the language, instead
             of </s>).
-        share_embeddings: the input table is the encoder's; the output table never is.
         published_parameters: two bias vectors per gate.
         init_scale: as in the encoder.
     """
@@ -96,7 +95,6 @@ class LaserDecoder(SentenceDecoder):
         sentence: jax.Array,
         language: jax.Array,
         previous: jax.Array,
-        table: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Runs the decoder; see `layers.SentenceDecoder`."""
@@ -107,14 +105,12 @@ class LaserDecoder(SentenceDecoder):
                 f"initial_state='sentence' needs a decoder as wide as the sentence vector; "
                 f"found width={self.width} and a vector of {self.sentence_width}"
             )
-        self.check_shared(table, self.embedding_width)
         init = uniform_init(self.init_scale)
         drop = Dropout(self.dropout, self.dropout_generator)
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
-        if not self.share_embeddings:
-            table = self.param(
-                "embedding", pad_row_zero(init, self.pad_id), (rows, self.embedding_width)
-            )
+        table = self.param(
+            "embedding", pad_row_zero(init, self.pad_id), (rows, self.embedding_width)
+        )
         at_every_step = self.language_at == "every_step"
         languages = self.param(
             "language_embedding",

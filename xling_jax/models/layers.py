@@ -465,7 +465,7 @@ class TokenEncoder(nn.Module, TokenOptions):
         )
 
     def table(self) -> jax.Array:
-        """The token table, for a decoder or head that shares it."""
+        """The token table, for a head that shares it."""
         return self.embedding
 
 
@@ -477,7 +477,6 @@ class SentenceDecoder(nn.Module):
         sentence: [batch, sentence_width] float32
         language: [batch] int32, target language, below `num_languages`
         previous: [batch, length] int32, the targets shifted by one
-        table: [rows, width of a token vector], of the encoder if embeddings are shared
         deterministic: False enables dropout
 
     it returns `hidden` [batch, length, output width] in dtype, `output_table` [rows, output width]
@@ -493,18 +492,8 @@ class SentenceDecoder(nn.Module):
     width: int = 1024
     dropout: float = 0.1
     language_width: int = 32
-    share_embeddings: bool = False
     published_parameters: bool = False
     pad_id: int = 1
     vocab_multiple: int = 128
     dropout_generator: str = "threefry"
     dtype: DTypeLike = jnp.float32
-
-    def check_shared(self, table: jax.Array | None, width: int) -> None:
-        """Raises ValueError if the table to share is missing or not `width` wide."""
-        if self.share_embeddings and (table is None or table.shape[1] != width):
-            found = "none" if table is None else f"one of width {table.shape[1]}"
-            raise ValueError(
-                f"share_embeddings=True needs an encoder with a token table of width {width}; "
-                f"found {found}"
-            )

@@ -71,8 +71,7 @@ class CrossLingualModel(nn.Module):
         self, sentence: jax.Array, language: jax.Array, previous: jax.Array, deterministic=True
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """Hidden states, output table and bias of the decoder."""
-        table = self.encoder.table() if self.decoder.share_embeddings else None
-        return self.decoder(sentence, language, previous, table, deterministic)
+        return self.decoder(sentence, language, previous, deterministic)
 
     def token_distribution(self, sentence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Hidden states, output table and bias of the head; see `dual.TokenDistributionHead`."""

@@ -331,7 +331,7 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
         return project(pool(states, mask, self.pooling), self.projections, self.normalize)
 
     def table(self) -> jax.Array:
-        """The token table, for a decoder or head that shares it; after a call, padded."""
+        """The token table, for a head that shares it; after a call, padded."""
         return padded_table(self.get_variable("params", "embedding"))
 
     def _rotation(self, rope: Sequence[Any], tokens: jax.Array) -> jax.Array:

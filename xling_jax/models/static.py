@@ -56,7 +56,7 @@ class StaticEncoder(nn.Module, StaticOptions):
             self.drop_features = Dropout(self.feature_dropout, self.dropout_generator)
 
     def table(self) -> jax.Array:
-        """The token table, for a decoder or head that shares it."""
+        """The token table, for a head that shares it."""
         return self.embedding
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:

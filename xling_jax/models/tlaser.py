@@ -44,12 +44,11 @@ class TokenEmbedding(nn.Module):
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, tokens: jax.Array, table: jax.Array | None = None) -> jax.Array:
-        """Embeds [batch, length] ids to [batch, length, width], with a shared `table` if given."""
-        if table is None:
-            shape = (self.rows, self.width)
-            init = nn.initializers.normal(self.init_stddev)
-            table = self.param("embedding", pad_row_zero(init, self.pad_id), shape)
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """Embeds [batch, length] ids to [batch, length, width]."""
+        init = nn.initializers.normal(self.init_stddev)
+        shape = (self.rows, self.width)
+        table = self.param("embedding", pad_row_zero(init, self.pad_id), shape)
         positions = self._positions(tokens.shape[1])
         positions = jnp.where((tokens != self.pad_id)[..., None], positions, 0)
         # A float32 lookup keeps its scatter-add gradient in float32.
@@ -64,7 +63,7 @@ class TokenEmbedding(nn.Module):
         return jnp.asarray(longest)[:length]
 
     def table(self) -> jax.Array:
-        """[rows, width], for sharing."""
+        """[rows, width]."""
         return self.get_variable("params", "embedding")
 
 
@@ -122,7 +121,7 @@ class TLaserEncoder(TLaserOptions, TokenEncoder):
         return self.pooled(states, mask).astype(jnp.float32)
 
     def table(self) -> jax.Array:
-        """The token table, for a decoder that shares it."""
+        """The token table, for a head that shares it."""
         return self.embed.table()
 
 
@@ -137,7 +136,6 @@ class TLaserDecoder(SentenceDecoder):
         layers, heads, ffn_width: depth, attention heads, inner width.
         language_at: `memory` (published code: the memory is [P; E_l]) or `input` (Eq. 3 of the
             paper: [token; E_l] projected to the width, the memory is P).
-        share_embeddings: input and output tables are the encoder's.
         published_parameters: see `layers.TransformerLayer`.
         init_stddev: as in the encoder.
     """
@@ -155,18 +153,16 @@ class TLaserDecoder(SentenceDecoder):
         sentence: jax.Array,
         language: jax.Array,
         previous: jax.Array,
-        table: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[jax.Array, jax.Array, None]:
         """Runs the decoder; see `layers.SentenceDecoder`."""
         check_choice("language_at", self.language_at, ("memory", "input"))
-        self.check_shared(table, self.width)
         rows = padded_vocab_size(self.vocab_size, self.vocab_multiple)
         embed = TokenEmbedding(
             rows, self.width, self.pad_id, self.init_stddev, self.dtype, name="embed"
         )
         init = nn.initializers.normal(self.init_stddev)
-        states = embed(previous, table if self.share_embeddings else None)
+        states = embed(previous)
         languages = self.param(
             "language_embedding", init, (self.num_languages, self.language_width)
         )
@@ -197,7 +193,5 @@ class TLaserDecoder(SentenceDecoder):
             )
             states = layer(states, mask, deterministic, memory)
         hidden = layer_norm(TLASER_EPSILON, self.dtype, "final_norm")(states)
-        if self.share_embeddings:
-            return hidden, table, None
         output_init = nn.initializers.normal(self.width**-0.5)
         return hidden, self.param("output_embedding", output_init, (rows, self.width)), None

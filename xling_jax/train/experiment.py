@@ -79,6 +79,7 @@ _REMOVED: dict[str, dict[str, Any]] = {
         "negatives_margin": None,
     },
     "train": {"writers": None},
+    "decoder": {"share_embeddings": False},
     "objective.translation": {"decoder_bos": False},
     "objective.distance": {"stop_gradient_scale": False},
     "objective.similarity_distribution": {"include_diagonal": True},

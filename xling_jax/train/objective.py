@@ -116,14 +116,12 @@ class Objective:
     @property
     def read_twice(self) -> tuple[str, ...]:
         """Path of a token table that is input and output of the network, else ()."""
-        encoder, decoder, head = (
-            getattr(self.context.model, name) for name in ("encoder", "decoder", "head")
-        )
+        encoder, head = self.context.model.encoder, self.context.model.head
         if not isinstance(encoder, DualEncoder) or not encoder.layers or not head:
             return ()
         # Others than the head take no copies.
-        shared = (decoder and decoder.share_embeddings) or "encoder_l2" in self.terms
-        return ("encoder", "embedding") if head.tie_embeddings and not shared else ()
+        is_read_again = "encoder_l2" in self.terms
+        return ("encoder", "embedding") if head.tie_embeddings and not is_read_again else ()
 
     def abstract_batch(self, bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a micro-batch, maybe trained in both directions."""
