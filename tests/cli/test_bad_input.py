@@ -119,27 +119,16 @@ IMPOSSIBLE = {
     "ct_laser": """
         seed=-1 compute_dtype=int8 dropout_generator=3 data.pairs=(1,2)
         data.bucket_lengths=('long',) data.accumulation_steps=1000000000 data.batch_multiple=-8
-        data.max_tokens=0 data.max_tokens=1000000000 data.sampling_exponent=nan
-        cleaning.max_length_ratio=inf cleaning.min_script_share=2.0 vocab.character_coverage=0.97
-        vocab.model_type=bytes vocab.size=1000000000 encoder.width=-32 encoder.width=1000000000
-        encoder.layers=1000000 encoder.heads=0 encoder.dropout=1.0 encoder.dropout=nan
-        objective.encode_chunks=7 objective.translation.weight=nan
-        objective.translation.label_smoothing=1.0 objective.translation.max_logits=-1
-        objective.distance.num_negatives=0 objective.distance.margin=inf
-        objective.distance.negatives=hard optimizer.b1=1.0 optimizer.clip_global_norm=nan
-        schedule.peak_value=nan schedule.warmup_steps=0 schedule.warmup_epochs=nan
-        train.total_steps=0 train.total_epochs=nan train.total_epochs=1e999
-        train.total_epochs=True train.checkpoint_every_steps=0 train.keep_last=0
-        train.keep_best=-1
+        data.max_tokens=1000000000 data.sampling_exponent=nan cleaning.max_length_ratio=inf
+        vocab.model_type=bytes vocab.size=1000000000 encoder.width=-32 encoder.layers=1000000
+        encoder.dropout=nan objective.encode_chunks=7 objective.translation.max_logits=-1
+        objective.distance.num_negatives=0 objective.distance.negatives=hard optimizer.b1=1.0
+        schedule.peak_value=nan schedule.warmup_steps=0 train.total_epochs=1e999
+        train.total_epochs=True train.keep_best=-1
     """,
     "lightweight": """
-        data.batch_size=-16 encoder.max_length_tokens=0 objective.alignment.scale=0.0
-        objective.similarity_distribution.reduction=max
-        objective.token_distribution.tasks.mlm=-1.0 objective.token_distribution.overlap=drop
-        optimizer.l2_penalty=-1.0 optimizer.l2_penalty=(True,)
-    """,
-    "laser": """
-        encoder.embedding_width=0 decoder.output_width=-1
+        data.batch_size=-16 objective.alignment.scale=0.0 objective.token_distribution.overlap=drop
+        objective.token_distribution.tasks.mlm=-1.0 optimizer.l2_penalty=(True,)
     """,
 }
 

@@ -1,10 +1,11 @@
 """Reading retrieval data: layouts, aliases, and errors that name the place."""
 
+import argparse
 import gzip
 
 import pytest
 
-from xling_jax.cli.options import require_data
+from xling_jax.cli.arguments import check_input
 from xling_jax.eval import retrieval_data
 from xling_jax.eval.retrieval import Retrieval
 from xling_jax.files.lines import metric_name
@@ -72,7 +73,7 @@ def test_tatoeba_layout_of_laser(tmp_path):
 def test_any_training_corpus_serves(tmp_path, name):
     write(tmp_path / f"{name}.de", "a\n\nb\n")
     write(tmp_path / f"{name}.en", "c\nd\ne\n")
-    require_data([f"moses:{tmp_path}/{name}"])
+    check_input(argparse.Namespace(data=[f"moses:{tmp_path}/{name}"]), "data")
     data = retrieval_data.load_retrieval_data(f"moses:{tmp_path}/{name}", ["en", "de"])
     assert data.name == metric_name(name)
     assert data.parts[0].texts == {"en": ["c", "d", "e"], "de": ["a", "", "b"]}
@@ -94,7 +95,7 @@ def test_tables_and_memories_are_evaluated_as_they_are(tmp_path):
         {"en": ["three"], "it": ["tre"]},
     ]
     spec = str(write(tmp_path / "d.tsv", "x y\tz\n")) + "?columns=de,en"
-    require_data([spec])
+    check_input(argparse.Namespace(data=[spec]), "data")
     data = retrieval_data.load_retrieval_data(spec)
     assert data.name == "d" and data.parts[0].texts == {"de": ["x y"], "en": ["z"]}
 

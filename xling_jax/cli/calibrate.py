@@ -11,8 +11,8 @@ import argparse
 import logging
 
 from xling_jax.align import mining
-from xling_jax.cli.arguments import load_encoder
-from xling_jax.cli.options import require_data, words
+from xling_jax.cli.arguments import check_input, load_encoder
+from xling_jax.cli.options import words
 from xling_jax.options import OptionError
 
 _logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.k < 2:
         raise OptionError(f"--k {args.k}: must be at least 2, the best candidate and another")
-    require_data(args.data)
+    check_input(args, "data", can_be_folder=True)
     directory = find_model_directory(args.model)
     if directory in SHIPPED.values():
         raise OptionError(

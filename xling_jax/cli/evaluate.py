@@ -19,6 +19,7 @@ from xling_jax.cli.arguments import (
     MODEL_HELP,
     add_output,
     add_vector_options,
+    check_input,
     check_vector_options,
     choose_checkpoints,
     load_encoder,
@@ -29,7 +30,6 @@ from xling_jax.cli.options import (
     add_options,
     add_subcommands,
     options_from,
-    require_data,
     words,
 )
 from xling_jax.eval.tasks import TASKS, Task
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
         refuse_existing(output / name, args.overwrite)
     if len(args.data) > 1 and not task.several:
         raise OptionError(f"--data: {args.task} takes one; found {' '.join(args.data)}")
-    require_data(args.data)
+    check_input(args, "data", can_be_folder=True)
     data = task.load(args.data, getattr(args, "languages", None))
     names = [one.name for one in data]
     if len(set(names)) < len(names):

@@ -8,7 +8,7 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,15 +65,6 @@ def given_options(args: argparse.Namespace, target: type) -> list[str]:
     """The arguments of a dataclass's options that are on the command line."""
     names = [field.name for field, _, _ in _options(target)]
     return [flag(name) for name in names if getattr(args, name, None) is not None]
-
-
-def require_data(paths: Iterable[str]) -> None:
-    """Raises `OptionError` if a file or folder of `--data` does not exist; corpora are left out."""
-    from xling_jax.corpora.specs import names_kind, split_options
-
-    for path in paths:
-        if not names_kind(path):
-            require_file(split_options(path)[0], "--data")
 
 
 def flag(name: str) -> str:

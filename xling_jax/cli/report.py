@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xling_jax.cli.arguments import add_output, load_encoder, refuse_existing
-from xling_jax.cli.options import require_data, words
+from xling_jax.cli.arguments import add_output, check_input, load_encoder, refuse_existing
+from xling_jax.cli.options import words
 from xling_jax.files.progress import counted
 from xling_jax.options import OptionError, require_file
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     for flag, paths in (("run", args.workdirs), ("results", args.results)):
         for path in paths:
             require_file(path, f"--{flag}")
-    require_data(args.data)
+    check_input(args, "data", can_be_folder=True)
 
     from xling_jax.files.whole import write_whole
     from xling_jax.report.page import make_page
