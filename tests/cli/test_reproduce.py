@@ -120,10 +120,12 @@ def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
 
 
 def test_a_run_that_fails_ends_the_command_with_its_status(tmp_path, capsys):
-    words = ["--workdir", str(tmp_path), "--corpora", "tsv:none.tsv"]
+    (tmp_path / "parallel").mkdir()
+    (tmp_path / "parallel/news.tsv").write_text("en\tfr\none cell\n")
+    words = ["--workdir", str(tmp_path / "w"), "--data", str(tmp_path)]
     assert main(["reproduce", *ROW, *words]) == 1
     assert "xling train: error: " in capsys.readouterr().err
-    assert not (tmp_path / "mao-9.md").exists()
+    assert not (tmp_path / "w/mao-9.md").exists()
 
 
 def test_the_list_comes_from_a_bare_interpreter():

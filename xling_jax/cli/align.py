@@ -24,6 +24,7 @@ from xling_jax.align.mining import MinedPairs
 from xling_jax.align.pair_files import Layout, ScoredPair, write_pairs
 from xling_jax.align.rows import check_same_dim
 from xling_jax.cli.arguments import (
+    add_config_values,
     add_output,
     add_sides,
     check_sides,
@@ -93,12 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output(parser, "file of pairs; - for stdout")
     add_languages(parser)
-    parser.add_argument(
-        "--config",
-        metavar="NAME[:ARG]",
-        help="values for arguments not given here, such as lawdr_wmt16:encoder=xlm; "
-        "--config.KEY=VALUE changes one",
-    )
+    add_config_values(parser)
     add_options(parser, Options)
     parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
     parser.add_argument(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.cli.options import flag
+from xling_jax.cli.options import flag, words
 from xling_jax.config import load_options
 from xling_jax.devices import DTYPES
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
@@ -61,6 +61,21 @@ def add_vector_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="DIM",
         help="use only the first dimensions of the model's vectors",
+    )
+
+
+def add_languages(parser: argparse.ArgumentParser, help: str) -> None:
+    """Adds `--languages`, a list of any length."""
+    parser.add_argument("--languages", type=words, metavar="CODE,CODE", help=help)
+
+
+def add_config_values(parser: argparse.ArgumentParser) -> None:
+    """Adds a `--config` of values for the other arguments, see `optional_config`."""
+    parser.add_argument(
+        "--config",
+        metavar="NAME[:ARG]",
+        help="values for arguments not given here, such as lawdr_wmt16:encoder=xlm; "
+        "--config.KEY=VALUE changes one",
     )
 
 

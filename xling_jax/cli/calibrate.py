@@ -11,8 +11,7 @@ import argparse
 import logging
 
 from xling_jax.align import mining
-from xling_jax.cli.arguments import check_input, load_encoder
-from xling_jax.cli.options import words
+from xling_jax.cli.arguments import add_languages, check_input, load_encoder
 from xling_jax.options import OptionError
 
 _logger = logging.getLogger(__name__)
@@ -36,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="n-way TSV with a header of language codes, a directory of pairs such as Tatoeba's, "
         "or, with --languages, KIND:WHERE such as moses:data/test.de-en",
     )
-    parser.add_argument(
-        "--languages", type=words, metavar="CODE,CODE", help="languages to use (default: all)"
-    )
+    add_languages(parser, "languages to use (default: all)")
     parser.add_argument(
         "--k",
         type=int,

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.arguments import (
     MODEL_HELP,
+    add_config_values,
+    add_languages,
     add_output,
     add_vector_options,
     check_input,
@@ -30,7 +32,6 @@ from xling_jax.cli.options import (
     add_options,
     add_subcommands,
     options_from,
-    words,
 )
 from xling_jax.eval.tasks import TASKS, Task
 from xling_jax.files.untrusted import printable
@@ -97,19 +98,13 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     )
     add_output(parser, "directory of the results", metavar="DIR")
     if "languages" in task.offers:
-        parser.add_argument(
-            "--languages",
-            type=words,
-            metavar="CODE,CODE",
-            help="languages to measure, in order (default: those that the model was trained on, if "
-            "the data have two of them, otherwise all)",
+        add_languages(
+            parser,
+            "languages to measure, in order (default: those that the model was trained on, if the "
+            "data have two of them, otherwise all)",
         )
     if "config" in task.offers:
-        parser.add_argument(
-            "--config",
-            metavar="NAME[:ARG]",
-            help="options that are not given here; --config.KEY=VALUE changes one",
-        )
+        add_config_values(parser)
     add_options(parser, task)
     if "pictures" in task.offers:
         parser.add_argument(

@@ -14,8 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xling_jax.cli.arguments import add_output, check_input, load_encoder, refuse_existing
-from xling_jax.cli.options import words
+from xling_jax.cli.arguments import (
+    add_languages,
+    add_output,
+    check_input,
+    load_encoder,
+    refuse_existing,
+)
 from xling_jax.files.progress import counted
 from xling_jax.options import OptionError, require_file
 
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from xling_jax.report.vectors import RunVectors
 
 _logger = logging.getLogger(__name__)
+
+_TITLE = "Cross-lingual sentence embeddings"
 
 EXAMPLES = """examples:
   xling report --run runs/t_laser runs/ct_laser --output report.html
@@ -41,13 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         options = {"action": "extend", "nargs": "+", "default": [], "metavar": metavar}
         parser.add_argument(flag, dest=name, help=f"{text}; one or more", **options)
-    parser.add_argument(
-        "--languages",
-        type=words,
-        metavar="CODE,CODE",
-        help="languages of --data to show (default: all)",
-    )
-    parser.add_argument("--title", default="Cross-lingual sentence embeddings", help="page title")
+    add_languages(parser, "languages of --data to show (default: all)")
     add_output(parser, "the page", metavar="HTML")
 
 
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     vectors = _vectors(runs, args.data, args.languages) if args.data else []
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     command = f"xling {shlex.join(args.words)}"
-    page = make_page(runs, vectors, title=args.title, note=f"Made {made}", command=command).encode()
+    page = make_page(runs, vectors, title=_TITLE, note=f"Made {made}", command=command).encode()
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, page)
     size = len(page) / 2**20

@@ -41,7 +41,6 @@ class Reproduction:
         data: directory of text, see docs/how-to/reproduce.md; None for none.
         scale: one of `tables.SCALES`.
         encoders: directory of published encoders; None for none.
-        corpora: text to train on in place of that of the scale.
         seed: of training.
         dry_run: print commands, run none.
     """
@@ -50,7 +49,6 @@ class Reproduction:
     data: Path | None
     scale: str
     encoders: Path | None = None
-    corpora: tuple[str, ...] = ()
     seed: int = 0
     dry_run: bool = False
     _printed: set[str] = field(default_factory=set)
@@ -85,8 +83,6 @@ class Reproduction:
             files = files or self.find("parallel/*.tsv*")
             cut = lambda path: f"[:{int(run.share * _num_rows(path))}]" if run.share < 1 else ""
             settings["data.corpora"] = tuple(f"tsv:{path}{cut(path)}" for path in files)
-        if self.corpora:
-            settings["data.corpora"] = self.corpora
         if held := self.find("retrieval/*.tsv*"):
             settings["data.exclude"] = tuple(map(str, held))
         return settings
