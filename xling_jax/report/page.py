@@ -22,37 +22,7 @@ def make_page(
     note: str = "",
     command: str = "",
 ) -> str:
-    """Returns the report as one HTML page; the order of the runs gives their colors.
-
-    An error names the run whose config or results are not as this library writes them.
-    """
-    try:
-        return _make_page(runs, vectors, title, note, command)
-    except Exception as error:  # what a value of the wrong type does deep inside
-        for run in runs:
-            try:
-                _make_page([run], (), title, note, command)
-            except Exception:
-                raise ValueError(
-                    f"{run.path or run.name}: its config or results hold values of the wrong type "
-                    f"({one_line(error, 200)}); evaluate again"
-                ) from error
-        raise
-
-
-def _make_page(
-    runs: Sequence[Run], vectors: Sequence[RunVectors], title: str, note: str, command: str
-) -> str:
-    # Identifier, heading, kind of content as the template draws it, and content.
-    sections = [
-        ("runs", "Runs", "runs", tables.run_table(runs)),
-        ("compare", "Side by side", "comparisons", tables.comparison(runs)),
-        ("curves", "Training curves", "curves", curves(runs)),
-        *((name, TASKS[name].title, "matrices", matrices(runs, name)) for name in TASKS),
-        ("other", "Other results", "metrics", tables.other_results(runs)),
-        ("plane", "Vectors in the plane", "projections", drawings(vectors)),
-        ("errors", "Worst retrieval errors", "errors", [one for one in vectors if one.errors]),
-    ]
+    """Returns the report as one HTML page; the order of the runs gives their colors."""
     files = importlib.resources.files("xling_jax.report")
     texts = {name: files.joinpath(f"report.{name}").read_text("utf-8") for name in ("css", "js")}
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -62,11 +32,31 @@ def _make_page(
         "allow_nan": False,
     }
     template = environment.from_string(files.joinpath("page.html.jinja").read_text("utf-8"))
-    return template.render(
-        sections=[section for section in sections if section[-1]],
-        title=title,
-        note=note,
-        command=command,
-        style=texts["css"],
-        script=texts["js"],
-    )
+    try:
+        return template.render(
+            sections=[section for section in _sections(runs, vectors) if section[-1]],
+            title=title,
+            note=note,
+            command=command,
+            style=texts["css"],
+            script=texts["js"],
+        )
+    except Exception as error:  # what a value of the wrong type does deep inside
+        names = ", ".join(str(run.path or run.name) for run in runs)
+        raise ValueError(
+            f"{names}: config or results hold values of the wrong type ({one_line(error, 200)}); "
+            "evaluate again"
+        ) from error
+
+
+def _sections(runs: Sequence[Run], vectors: Sequence[RunVectors]) -> list[tuple]:
+    # Identifier, heading, kind of content as the template draws it, and content.
+    return [
+        ("runs", "Runs", "runs", tables.run_table(runs)),
+        ("compare", "Side by side", "comparisons", tables.comparison(runs)),
+        ("curves", "Training curves", "curves", curves(runs)),
+        *((name, TASKS[name].title, "matrices", matrices(runs, name)) for name in TASKS),
+        ("other", "Other results", "metrics", tables.other_results(runs)),
+        ("plane", "Vectors in the plane", "projections", drawings(vectors)),
+        ("errors", "Worst retrieval errors", "errors", [one for one in vectors if one.errors]),
+    ]

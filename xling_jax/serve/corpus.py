@@ -133,12 +133,7 @@ class Corpus:
             lines = track(self._encoded(), "encode", len(self.lines), "line", len)
             count = write_embeddings(path, lines, dim=self._encoder.dim)
             _logger.info("%s: the vectors of %s", path, counted(count, "line"))
-        vectors = read_embeddings(path, self._encoder.dim)
-        if len(vectors) != len(self.lines):
-            raise ValueError(
-                f"{path}: has {len(vectors)} rows for {len(self.lines)} lines; remove it"
-            )
-        return vectors
+        return read_embeddings(path, self._encoder.dim)
 
     def _encoded(self) -> Iterator[np.ndarray]:
         for start in range(0, len(self.lines), _WINDOW):
