@@ -199,16 +199,3 @@ def test_characters_of_scripts_without_spaces_are_words():
     assert word_windows(" a, b ", size=2, stride=1) == [" a, b "]  # all of it fits
     with pytest.raises(ValueError, match="stride must be from 1 to size=4; got 5"):
         word_windows("a", size=4, stride=5)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"mode": "paragraphs"}, "mode='paragraphs' must be one of sentences, sequence, windows"),
-        ({"mode": "packed"}, "mode='packed' must be one of"),
-        ({"mode": "windows", "pooling": "x"}, "pooling='x' must be one of mean, max"),
-    ],
-)
-def test_unknown_ways_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        document_encoder(sentence_vectors, **settings)

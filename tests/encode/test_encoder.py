@@ -223,14 +223,6 @@ def test_load_takes_a_dtype(model_directory, sentences, monkeypatch):
     assert xling_jax.load(model_directory, backend="jax").dtype == "float16"
 
 
-def test_a_family_without_a_dtype_computes_in_float32_alone(encoder):
-    module = encoder.backend.module
-    for name in ("auto", "float32"):
-        assert jax_backend.in_dtype(module, name) is module
-    with pytest.raises(ValueError, match="dtype='bfloat16': ToyEncoder computes in float32 only"):
-        jax_backend.in_dtype(module, "bfloat16")
-
-
 def test_a_recorded_dtype_is_the_default(model_directory):
     spec = load_model(model_directory)
     fingerprint = save_model(

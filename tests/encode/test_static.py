@@ -203,9 +203,3 @@ def test_export_shrinks_a_model(vocab, sentences, tmp_path, capsys):
     assert main([*export, str(tmp_path / "c"), "--storage", "float32"]) == 0
     found, expected = xling_jax.load(tmp_path / "c").encode(sentences), truncated.encode(sentences)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_export_refuses_other_families(model_directory, tmp_path, capsys):
-    export = ["export", "--model", str(model_directory), "--output", str(tmp_path / "small")]
-    assert main([*export, "--storage", "int8"]) == 2
-    assert "is of family" in capsys.readouterr().err

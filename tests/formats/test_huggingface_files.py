@@ -82,20 +82,6 @@ def test_every_form_of_the_weights_is_read(copied, tmp_path):
     assert fingerprint() == expected
 
 
-def test_half_precision_weights_are_kept_as_float32(copied, tmp_path):
-    import transformers
-
-    path = copied("bert")
-    transformers.AutoModel.from_pretrained(path).to(torch.bfloat16).save_pretrained(path)
-    convert_huggingface(path, tmp_path / "m")
-    params = load_model(tmp_path / "m").params
-    expected = transformers.AutoModel.from_pretrained(path, dtype=torch.float32).state_dict()
-    found = params["blocks_1"]["ffn_inner"]["kernel"]
-    name = "encoder.layer.1.intermediate.dense.weight"
-    np.testing.assert_array_equal(found, expected[name].numpy().T)
-    assert found.dtype == np.float32
-
-
 def test_the_length_is_cut_at_what_is_asked_for(published, tmp_path):
     convert_huggingface(published("xlm-roberta"), tmp_path / "m", max_length_tokens=9)
     states, mask = reference.token_states(published("xlm-roberta"), TEXTS, limit=9)

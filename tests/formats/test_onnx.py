@@ -134,13 +134,6 @@ def test_the_script_reads_vocabularies_of_other_kinds_without_jax(tmp_path, mode
     assert not loaded & {"jax", "flax", "torch"}
 
 
-def test_more_parameters_than_a_file_holds_are_refused(tmp_path, models, monkeypatch):
-    monkeypatch.setattr(onnx_file, "_MOST_BYTES", 1000)
-    with pytest.raises(ValueError, match="static: has 0.0 GB of parameters; an ONNX file holds 2"):
-        onnx_file.export_onnx(models("static"), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("name", ["static_features", "mean", "laser_mixed"])
 def test_eight_bits_are_smaller_and_close(tmp_path, exported, name):
     directory, _, whole = exported(name)
