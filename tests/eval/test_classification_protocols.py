@@ -158,7 +158,9 @@ def test_the_command_measures_every_protocol_and_classifier(directory, tmp_path,
     results = json.loads((output / "results.json").read_text())
     names = {"weather", "weather_svm", "weather_leave_one_out", "weather_leave_one_out_svm"}
     assert set(results["matrices"]) == set(results["settings"]["selection"]) == names
-    assert results["settings"]["seeds"] == [7, 8] and len(results["data"][0]["sha256"]) == 64
+    assert (results["settings"]["seed"], results["settings"]["seeds"]) == (7, 2) and len(
+        results["data"][0]["sha256"]
+    ) == 64
     assert results["model"]["fingerprint"] == "abc" and "scikit-learn" in results["versions"]
     assert results["metrics"]["weather_leave_one_out_svm/cross"] == 1
     assert results["metrics"]["weather_leave_one_out/accuracy_the_others_de"] == 1

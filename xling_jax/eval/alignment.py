@@ -141,12 +141,10 @@ class Alignment(AlignmentOptions, Task):
 
     def options(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
         """The options, and the tokens that each baseline reads."""
-        names = ("k", "candidates", "seed", "url_matching", "backend", "debias", "domain")
-        names += ("document_mode", "splitter")
         read = {"document": getattr(encoder, "max_length_tokens", 0), _FIRST: _FIRST_TOKENS}
         tokens = {name: read[name] for name in self._baselines(encoder)}
-        settings = {name: getattr(self, name) for name in names}
-        return settings | {"cells": self._cells, "baseline_tokens": tokens}
+        cells = {"cells": self._cells, "baseline_tokens": tokens}
+        return super().options(encoder, outcomes) | cells
 
     def tables(
         self, data: Sequence[AlignmentData], outcomes: Mapping[str, AlignmentResult]

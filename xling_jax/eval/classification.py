@@ -170,27 +170,18 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 classifier,
                 train_languages=self.train_languages,
                 c_values=self.c_values,
-                seeds=self._seeds,
+                seeds=range(self.seed, self.seed + self.seeds),
                 baselines=self.baselines and classifier == self.classifiers[0],
             )
             mean = percent(matrices[name].mean("all"))
             _logger.info("%s: %s, %s: %s%%", data.name, protocol, classifier, mean)
         return matrices
 
-    @property
-    def _seeds(self) -> range:
-        return range(self.seed, self.seed + self.seeds)
-
     def options(self, encoder: Any, outcomes: Mapping[str, ClassificationMatrix]) -> dict[str, Any]:
         """The options, and how each classifier was selected."""
         by_c = [name for name in self.classifiers if name not in NEURAL]
-        return {
-            "classifier": ", ".join(self.classifiers),
-            "protocol": ", ".join(self.protocols),
+        return super().options(encoder, outcomes) | {
             "c_values": {name: list(self.c_values or default_c_values(name)) for name in by_c},
-            "seeds": list(self._seeds),
-            "documents": self.documents,
-            "splitter": self.splitter,
             "max_tokens": self.max_tokens or getattr(encoder, "max_length_tokens", None),
             "selection": {name: matrix.selection for name, matrix in outcomes.items()},
         }

@@ -29,7 +29,6 @@ from xling_jax.options import option
 
 # Where the threshold is tuned and where it is tested, the preferred split first.
 _TRAIN_SPLITS, _TEST_SPLITS = ("training", "train", "sample"), ("test",)
-_OPTIONS = ("k", "margin", "retrieval", "backend")  # options of `align.mining.mine`
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Mining(Task):
         vectors, ids = encode_unique(encode, unique)
         found = mining.mine(
             *(vectors[ids(side)] for side in unique),
-            **{name: getattr(self, name) for name in (*_OPTIONS, "memory_mb")},
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
         )
         once = [np.array([count[t] == 1 for t in count], bool) for count in counts]
         found = found.take(once[0][found.source] & once[1][found.target])
@@ -108,9 +107,9 @@ class Mining(Task):
         return mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
 
     def options(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
-        """The options that change pairs, and how the threshold was selected."""
+        """The options, and how the threshold was selected."""
         selection = "threshold with the best F1 on the training part"
-        return {name: getattr(self, name) for name in _OPTIONS} | {"selection": selection}
+        return super().options(encoder, outcomes) | {"selection": selection}
 
     def tables(self, data: Sequence[MiningData], outcomes: Mapping[str, MiningResult]) -> list[str]:
         """One table with a row for each language pair, and the scores of each."""

@@ -103,13 +103,8 @@ class Probing(Task):
 
     def options(self, encoder: Any, outcomes: Mapping[str, ProbingScores]) -> dict[str, Any]:
         """The options, and how each task was measured."""
-        return {
-            "classifier": self.classifier,
-            "hidden": self.hidden if self.classifier == "mlp" else None,
-            "folds": self.folds,
-            "seed": self.seed,
-            "selection": {name: one.protocol for name, one in outcomes.items()},
-        }
+        selection = {name: one.protocol for name, one in outcomes.items()}
+        return super().options(encoder, outcomes) | {"selection": selection}
 
     def tables(self, data: Sequence[Any], outcomes: Mapping[str, ProbingScores]) -> list[str]:
         """One row a task."""

@@ -20,7 +20,6 @@ from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, nearest_by_marg
 from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
 from xling_jax.eval.retrieval_data import ALTERED_KINDS, Altered, RetrievalData
 from xling_jax.eval.tasks import Task
-from xling_jax.files.hashes import hash_file
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
@@ -195,20 +194,8 @@ class Retrieval(Task):
 
     def options(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
         """The options, and sizes of neighborhoods."""
-        files = {
-            name: [{"path": str(path), "sha256": hash_file(path)} for path in getattr(self, name)]
-            for name in ("distractors", "altered")
-        }
-        return files | {
-            "similarity": self.similarity,
-            "k_values": self._k_values,
-            "match": self.match,
-            "diagonal": self.diagonal,
-            "xsr": self.xsr,
-            "margin_neighbors": MARGIN_NEIGHBORS,
-            "csls_neighbors": CSLS_NEIGHBORS,
-            **({"seed": xsr.SEED} if self.xsr else {}),
-        }
+        sizes = {"margin_neighbors": MARGIN_NEIGHBORS, "csls_neighbors": CSLS_NEIGHBORS}
+        return super().options(encoder, outcomes) | sizes | ({"seed": xsr.SEED} if self.xsr else {})
 
     def tables(
         self, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from xling_jax.files.hashes import hash_file
 from xling_jax.options import check_values
 from xling_jax.registry import Registry
 
@@ -149,7 +150,7 @@ class Task:
 
     def options(self, encoder: Any, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
         """All that the scores depend on, as plain values; `settings` in results.json."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     def tables(self, data: Sequence[Any], outcomes: Mapping[str, Outcome]) -> list[str]:
         """The Markdown sections of results.md."""
@@ -210,3 +211,12 @@ class Task:
     def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
         """The options that a score depends on, in words; those of a matrix before those of all."""
         return str(settings.get("similarity") or "")
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; files by their content."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return {"path": str(value), "sha256": hash_file(value)}
+    return value
