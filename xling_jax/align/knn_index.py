@@ -63,12 +63,7 @@ def import_faiss(purpose: str) -> Any:
 
 
 def top_k(queries: AnyRows, keys: AnyRows, k: int, *, index: str, **options: Any) -> Neighbors:
-    """Finds about the k best keys of every query; arguments as `knn.top_k`, already checked.
-
-    Raises:
-        ImportError: if faiss is not installed.
-        ValueError: if faiss does not know the index or its parameters.
-    """
+    """Finds about the k best keys of every query; arguments as `knn.top_k`, already checked."""
     if _is_small(index, queries, keys):
         return knn_numpy.top_k(queries, keys, k, **options)
     return _Searcher(queries, keys, index, **options).search(queries, keys, k)

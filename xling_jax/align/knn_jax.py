@@ -107,13 +107,7 @@ def _search(
 
 @dataclass(frozen=True)
 class Blocks:
-    """Sizes of one step.
-
-    Attributes:
-        rows: queries per block.
-        keys: per device and block.
-        tile_keys: keys per tile, a divisor of `keys`.
-    """
+    """Sizes of one step: queries, keys of a device, and keys of a tile, a divisor of these."""
 
     rows: int
     keys: int
@@ -244,9 +238,6 @@ def _device_search(
         blocks: sizes.
         ks: neighbors to keep of a query and, for both directions, of a key.
         axis: name of the devices' axis.
-
-    Returns:
-        The best keys of the queries, and `backward`, updated.
     """
     first, end, row_first, row_end = limits
     first = first + lax.axis_index(axis) * blocks.keys

@@ -47,13 +47,11 @@ def document_margin(
     Args:
         product: [n, k] float, inner product of document i with each of its candidates.
         source_sum: [n] float, sum of the inner products of document i with its k neighbors.
-        target_sum: [n, k] float, likewise for each candidate; [1, k] if all documents share their
-            candidates.
+        target_sum: [n, k] float, likewise for each candidate; [1, k] if all share theirs.
         k: size of the neighborhoods.
 
     Returns:
-        [n, k] float32 scores, above 1 / (2k) if closer than the neighborhood; and the number of
-        denominators raised.
+        [n, k] float32 scores, and the number of denominators raised.
     """
     neighborhood = (source_sum[:, None] + target_sum).astype(np.float32, copy=False)
     floor = 2 * k * MIN_DENOMINATOR
@@ -76,7 +74,7 @@ def align_documents(
     backend: str = "numpy",
     report: Report | None = None,
 ) -> MinedPairs:
-    """Aligns documents one to one.
+    """Aligns documents one to one; returns the pairs, best first.
 
     The procedure of LAWDR: candidates by cosine, scores by equation 4 with cosines as inner
     products, greedy matching from the best pair down. Documents with an all-zero vector, such as
@@ -91,9 +89,8 @@ def align_documents(
         similarity: one of `SIMILARITIES`.
         k: neighbors in the denominator of the margin. In a domain with fewer documents, their mean
             stands in for the missing ones (Choice: otherwise such documents would seem isolated).
-        candidates: number of nearest documents by cosine to score for every document of either
-            side. None scores all pairs in domains with at most `ALL_PAIRS`, and
-            `DEFAULT_CANDIDATES` per document in larger ones.
+        candidates: nearest documents by cosine to score for every document of either side. None
+            scores all pairs in domains with at most `ALL_PAIRS`, else `DEFAULT_CANDIDATES`.
         domains: a value for each source and each target document; only documents with equal values
             are candidates and neighbors. None puts all into one domain.
         accepted: rows [p] and [p] of pairs known to be right, for example by their URLs. They come
@@ -101,9 +98,6 @@ def align_documents(
         memory_mb: see `knn.top_k`.
         backend: see `knn.top_k`.
         report: called with the number of source documents done and the total.
-
-    Returns:
-        The pairs, best first; none if a side is empty.
 
     Raises:
         ValueError: if shapes disagree, a value is not finite, or an argument is out of range.

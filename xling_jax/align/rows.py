@@ -192,17 +192,10 @@ def row_blocks(array: np.ndarray, name: str = "vectors") -> Iterator[tuple[slice
 def nearest_of(
     candidates: np.ndarray, queries: AnyRows, keys: AnyRows, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks candidates by their exact inner products.
+    """Ranks candidates [n, c] int, rows of `keys` for each of `queries`, by exact inner products.
 
-    Args:
-        candidates: [n, c] int, rows of `keys` for each row of `queries`; -1 where there is none.
-        queries: [n, dim].
-        keys: [m, dim].
-        k: number of candidates to keep, at most c.
-
-    Returns:
-        scores [n, k] float32, best first, and candidates [n, k] int64; equal scores lowest row
-        first; minus infinity and -1 where there are fewer than k.
+    Returns scores [n, k] float32, best first, and candidates [n, k] int64; equal scores lowest row
+    first; minus infinity and -1 where there are fewer than k. A candidate of -1 is none.
     """
     # In order of row, so that ties are; -1 comes first and is sorted out by its score.
     candidates = np.sort(candidates, axis=1)

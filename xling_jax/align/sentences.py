@@ -53,10 +53,8 @@ class SentenceAligner:
     Attributes:
         max_sentences: largest number of sentences in both sides of a group together; 4 allows 1-1,
             1-2, 1-3, 2-2 and their reverses.
-        deletion: cost of a sentence without translation; a pair of random ones costs about 1.
-        merging: cost of each sentence of a group beyond one a side; larger finds smaller groups.
         num_samples: sentences of the other side that a cost is normalized by.
-        radius: of the band, in sentences; larger finds longer insertions and takes longer.
+        radius: of the band; larger finds longer insertions and takes longer.
         seed: of the samples.
     """
 
@@ -254,15 +252,8 @@ def _cheapest_path(
     """The cheapest sequence of groups and deletions.
 
     The cells of an antidiagonal, i + j = constant, do not depend on one another, so they are
-    computed together.
-
-    Args:
-        costs: of groups.
-        deletion: cost of a sentence without translation.
-        center: [points, 2] a path through the cells (i, j), the middle of the band; None computes
-            all cells.
-        radius: of the band: cells (i, j) with i at most `radius` from the path's on their
-            antidiagonal.
+    computed together. The band has the cells (i, j) with i at most `radius` from that of `center`,
+    [points, 2] a path through the cells, on their antidiagonal; None computes all cells.
 
     Returns:
         path: [groups + 1, 2] (i, j) before the first and after each group.

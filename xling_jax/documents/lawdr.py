@@ -168,21 +168,16 @@ class Lawdr:
 def document_vectors(
     vectors: np.ndarray, offsets: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Sums or averages the sentence vectors of each document.
+    """Sums or averages the sentence vectors of each document, [docs, dim] float32.
 
-    Reads the vectors once, block by block, and sums in float64.
+    Reads the vectors once, block by block, and sums in float64. The sum is weighted and undivided;
+    without weights it is the mean; zero without sentences.
 
     Args:
         vectors: [n, dim], sentences in the order of their documents; may be memory-mapped.
         offsets: [docs + 1] int, from 0 to n: document i holds the sentences offsets[i] to
             offsets[i + 1] - 1.
         weights: [n]; None for the mean.
-
-    Returns:
-        [docs, dim] float32: the weighted sum, undivided, or the mean; zero without sentences.
-
-    Raises:
-        ValueError: if shapes or offsets do not fit, or a vector is not finite.
     """
     vectors = as_embeddings(vectors, "vectors")
     offsets = checked_offsets(offsets, len(vectors))

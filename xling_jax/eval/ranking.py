@@ -37,9 +37,6 @@ def rank(
 
     Returns:
         [n, min(k, m)] int64 indices into target, best first.
-
-    Raises:
-        ValueError: if `similarity` is unknown, and as `knn.top_k`.
     """
     check_choice("similarity", similarity, SIMILARITIES)
     if similarity == "cosine":
