@@ -170,16 +170,14 @@ class Retrieval(Task):
         cells: dict[Direction, dict[str, float]] = {}
         for part, by in zip(data.parts, altered):
             rows = {code: ids(texts) for code, texts in part.texts.items()}
-            copies = {code: ids([one.text for one in found]) for code, found in by.items()}
+            copies = {code: ids([one.text for one in by.get(code, ())]) for code in rows}
             cells |= retrieval_matrix(
                 {code: vectors[own] for code, own in rows.items()},
                 similarity=self.similarity,
                 k_values=self._k_values,
                 # Those with the text of a candidate are left out.
                 distractors={
-                    code: vectors[
-                        np.setdiff1d(ids(texts), [*rows[code], *copies.get(code, ())]).astype(int)
-                    ]
+                    code: vectors[np.setdiff1d(ids(texts), np.append(rows[code], copies[code]))]
                     for code, texts in distractors.items()
                     if code in rows
                 },
