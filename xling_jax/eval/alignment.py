@@ -7,7 +7,7 @@ of WMT19 (all pairs of languages), in the eight variants of LAWDR's tables.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -99,18 +99,10 @@ class Alignment(AlignmentOptions, Task):
             raise OptionError(f"gold: needs two files of data, source and target; got {[*paths]}")
         return [load_document_pairs(*paths, self.gold, languages, **options)]
 
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Any], dict[str, float]]]:
-        """See `Task`; of the languages, those that have documents."""
-        found = {one.language for one in read_documents(path, domain=self.domain or None)}
-        shared = [code for code in languages if code in found]
-        if len(shared) < 2:
-            raise ValueError(
-                f"{path}: must have documents in two of {', '.join(languages)}; found "
-                f"{', '.join(sorted(found)) or 'none'}"
-            )
-        return super().while_training(path, shared)
+    def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str]:
+        """Those of the documents."""
+        documents = read_documents(path, domain=self.domain or None)
+        return [*dict.fromkeys(one.language for one in documents)]
 
     def vector_files(self, data: Sequence[AlignmentData]) -> dict[str, Sequence[str]]:
         """`NAME.LANG` has the vectors of all sentences of a language."""

@@ -104,6 +104,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     columns = {"same": "same", "cross": "cross", "all": "all", "en": "en ↔ others"}
     primary = "cross"
     axes = ("train", "test")
+    fewest = 1
     cheap = MappingProxyType({"c_values": (1.0,), "baselines": False})
 
     def load(
@@ -215,19 +216,18 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 axes=self.axes,
             )
 
+    def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str]:
+        """See `list_languages`."""
+        return list_languages(path)
+
     def while_training(
         self, path: str, languages: Sequence[str]
     ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
         """Trained on English, or else on the first of the languages with training text."""
-        languages_there = list_languages(path)
-        shared = [code for code in languages if code in languages_there]
-        if not shared:
-            wanted, found = ", ".join(languages), ", ".join(languages_there) or "none"
-            raise ValueError(f"{path}: must have text in one of {wanted}; found {found}")
-        labeled = [code for code in shared if code in list_languages(path, ("train",))]
+        labeled = [code for code in languages if code in list_languages(path, ("train",))]
         first = ("en",) if "en" in labeled else tuple(labeled[:1])
         task = dataclasses.replace(self, train_languages=first or None)
-        return super(Classification, task).while_training(path, shared)
+        return super(Classification, task).while_training(path, languages)
 
     def is_logged(self, metric: str) -> bool:
         """True if a metric is logged while training."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
 
 if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
+    pass
 
 _logger = logging.getLogger(__name__)
 
@@ -138,23 +138,11 @@ class Retrieval(Task):
                 raise ValueError(f"{both}; rename one")
         return found
 
-    def while_training(
-        self, path: str, languages: Sequence[str]
-    ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
-        """Measured in those of the languages that the data has; see `Task.while_training`."""
+    def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str]:
+        """Those of the files with two of them; of all files, if no file has."""
         parts = retrieval_data.read_parts(path, languages)
-        usable = [part for part in parts if len(part.texts) >= 2]
-        shared = [code for code in languages if any(code in part.texts for part in usable)]
-        if not shared:
-            raise OptionError(
-                f"{path}: must have text in at least two of {', '.join(languages)}; found "
-                f"{retrieval_data.found_languages(parts)}; set --config.languages, or leave the "
-                "file out"
-            )
-        if missing := [code for code in languages if code not in shared]:
-            lacking, measured = ", ".join(missing), ", ".join(shared)
-            _logger.info("%s: no text in %s; measured in %s", path, lacking, measured)
-        return super().while_training(path, shared)
+        usable = [code for part in parts if len(part.texts) >= 2 for code in part.texts]
+        return usable or [*dict.fromkeys(code for part in parts for code in part.found)]
 
     def measure(
         self, encoder: Any, data: RetrievalData, directory: Path | None = None

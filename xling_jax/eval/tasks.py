@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xling_jax.files.hashes import hash_file
-from xling_jax.options import check_values
+from xling_jax.options import OptionError, check_values
 from xling_jax.registry import Registry
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.results import Heatmap, Projection
     from xling_jax.eval.stored_embeddings import StoredEmbeddings
+
+_logger = logging.getLogger(__name__)
 
 TASKS = Registry(
     "evaluation task",
@@ -76,6 +79,7 @@ class Task:
         lower_is_better: metrics that are errors.
         axes: what the rows and the columns of its matrices are, if the report can draw them.
         cheap: options for measuring every few minutes while training.
+        fewest: languages of the config that data to measure while training must have, 1 or 2.
     """
 
     title: str
@@ -88,6 +92,7 @@ class Task:
     lower_is_better: frozenset[str] = frozenset()
     axes: tuple[str, str] | None = None
     cheap: Mapping[str, Any] = MappingProxyType({})
+    fewest = 2
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -165,7 +170,7 @@ class Task:
     def while_training(
         self, path: str, languages: Sequence[str]
     ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
-        """Reads data to measure while training, with the options in `cheap`.
+        """Reads data to measure while training, in the languages that it has, with `cheap` options.
 
         Args:
             path: one of the config's `evaluation.NAME`.
@@ -175,11 +180,31 @@ class Task:
             Name of each data set -> function from an encoder to the metrics to log.
 
         Raises:
-            ValueError, OSError: if the data is broken or has none of the languages.
+            OptionError: if the data has fewer than `fewest` of the languages.
+            ValueError, OSError: if it is broken or cannot be read.
         """
         task = dataclasses.replace(self, **self.cheap)
+        if (found := self.languages_in(path, languages)) is not None:
+            shared = [code for code in languages if code in found]
+            if len(shared) < self.fewest:
+                wanted = f"{('one', 'at least two')[self.fewest - 1]} of {', '.join(languages)}"
+                raise OptionError(
+                    f"{path}: must have text in {wanted}; found {', '.join(found) or 'none'}; set "
+                    "--config.languages, or leave the file out"
+                )
+            if missing := [code for code in languages if code not in shared]:
+                lacking, measured = ", ".join(missing), ", ".join(shared)
+                _logger.info("%s: no text in %s; measured in %s", path, lacking, measured)
+            languages = shared
         sets = task.load([path], languages)
         return {data.name: functools.partial(task._measure_logged, data) for data in sets}
+
+    def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str] | None:
+        """The languages of some data, those of `languages` as they are called there.
+
+        None if they do not matter.
+        """
+        return None
 
     def _measure_logged(self, data: Any, encoder: Encoder) -> dict[str, float]:
         scores = self.metrics(self.measure(encoder, data)).items()
