@@ -216,7 +216,9 @@ def test_shards_that_would_give_wrong_rows_are_refused(tmp_path, file, change, m
     )
     # As an earlier version prepared it, without hashes.
     record = "data/de-en/00000.json"
-    damaged[record] = json.dumps(json.loads(files[record]) | {"hashes": None}).encode()
+    damaged[record] = json.dumps(
+        json.loads(files[record]) | {"hashes": None, "seal": None}
+    ).encode()
     assert message in refused("prepared data", tmp_path / "b", damaged)
 
 

@@ -18,7 +18,7 @@ from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import PairText, SelectedRows
 from xling_jax.corpora.shards import file_hashes, token_dtype, write_shard
 from xling_jax.corpora.stages import Stage
-from xling_jax.files.whole import read_json, write_json
+from xling_jax.files.whole import read_json, write_record
 from xling_jax.text.vocabularies import Vocabulary
 
 SHARD_ROWS = 100_000
@@ -205,6 +205,11 @@ class PairPlan:
         names = [name for name, text in self.texts.items() if text.num_rows.get(self.pair)]
         return {**found, "corpora": dict(zip(names, found["corpora"], strict=True))}
 
+    def has_all_records(self) -> bool:
+        """Returns whether each shard of a finished pair has its record, undamaged."""
+        shards = [path for path in self.stage.directory.iterdir() if path.is_dir()]
+        return all(read_json(path.with_suffix(".json")) is not None for path in shards)
+
     def selected(self) -> Iterator[tuple[str, list[SelectedRows]]]:
         """Yields each corpus with the rows to keep, by chunk."""
         for (name, text), mask in zip(self.texts.items(), self.rows(self.pair), strict=True):
@@ -283,7 +288,7 @@ class ShardWriter:
         num_read = sum(chunk.num_rows for chunk in shard.rows)
         counts |= {"rows": lengths.shape[1], "no_tokens": num_read - lengths.shape[1]}
         counts["hashes"] = file_hashes(shard.path)
-        write_json(shard.path.with_suffix(".json"), counts)
+        write_record(shard.path.with_suffix(".json"), counts)
         return counts
 
     def tokenize(
@@ -313,7 +318,7 @@ def write_pair_tokens(
 
     `write` calls a `ShardWriter` for each shard, and yields as often in the same order.
     """
-    plans = [plan for plan in plans if not plan.summary()]
+    plans = [plan for plan in plans if not (plan.summary() and plan.has_all_records())]
     shards = [list(plan.shards()) for plan in plans]
     missing = [[shard for shard in group if shard.counts() is None] for group in shards]
     written = iter(write(sum(missing, [])))

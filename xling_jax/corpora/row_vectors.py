@@ -33,7 +33,7 @@ class RowVectors:
     def __init__(self, directory: Path, pair: str, language: str, rows: int, width: int):
         path, self._width = directory / TEACHER / pair / f"{language}.npy", width
         what = "missing or damaged vectors of the teacher"
-        expected = recorded_hashes(path.with_name("vectors.json")).get(path.name)
+        expected = recorded_hashes(path.with_name("vectors.json"), path.parent).get(path.name)
         vectors = self._vectors = prepared_array(path, what, path.parent, expected)
         if vectors.dtype != np.float16 or len(vectors) != rows or vectors.shape[1] > width:
             found = f"found {vectors.dtype} {list(vectors.shape)}, expected [{rows}, {width}]"

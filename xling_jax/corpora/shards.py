@@ -54,12 +54,6 @@ def file_hashes(directory: Path) -> dict[str, str]:
     return {path.name: hash_file(path) for path in sorted(directory.glob("*.npy"))}
 
 
-def recorded_hashes(record: Path) -> dict[str, str]:
-    """`file_hashes` in a record; none if an earlier version wrote it."""
-    hashes = (read_json(record) or {}).get("hashes")
-    return hashes if isinstance(hashes, dict) else {}
-
-
 class DamagedData(ValueError):
     """Prepared data that are not what was written.
 
@@ -70,6 +64,15 @@ class DamagedData(ValueError):
     def __init__(self, path: Path, problem: str, directory: Path):
         super().__init__(f"{path}: {problem}; remove {directory} and run the same command again")
         self.directory = directory
+
+
+def recorded_hashes(record: Path, directory: Path) -> dict[str, str]:
+    """`file_hashes` in a record; none if an earlier version wrote it, which had none."""
+    if not record.exists():
+        return {}
+    if (found := read_json(record)) is None:
+        raise DamagedData(record, "damaged record", directory)
+    return found.get("hashes") or {}
 
 
 def prepared_array(
@@ -114,7 +117,8 @@ class PairTokens:
         self._tokens: dict[str, list[np.ndarray]] = {}
         self._offsets: dict[str, list[np.ndarray]] = {}
         self.lengths: dict[str, np.ndarray] = {}
-        self._hashes = {shard: recorded_hashes(shard.with_suffix(".json")) for shard in shards}
+        records = {shard: shard.with_suffix(".json") for shard in shards}
+        self._hashes = {s: recorded_hashes(r, self.directory) for s, r in records.items()}
         for language in self.languages:
             tokens = self._load_all(shard / f"{language}.tokens.npy" for shard in shards)
             offsets = self._load_all(shard / f"{language}.offsets.npy" for shard in shards)

@@ -68,11 +68,16 @@ class Stage:
         return self.directory.with_name(f".{self.directory.name}.{self.key}.partial")
 
     def begin(self) -> Path:
-        """Makes the hidden directory, and removes those of the same stage with other keys."""
+        """Makes the hidden directory, and removes those of the same stage with other keys.
+
+        What has been finished with this key is opened again.
+        """
         siblings = f".{glob.escape(self.directory.name)}.*.partial"
         for path in self.directory.parent.glob(siblings):
             if path != self.unfinished:
                 shutil.rmtree(path, ignore_errors=True)
+        if self.read():
+            rename_directory(self.directory, self.unfinished)
         self.unfinished.mkdir(parents=True, exist_ok=True)
         return self.unfinished
 

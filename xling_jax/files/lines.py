@@ -52,7 +52,11 @@ _OTHER_FORMATS = {
     b"\xfd7zXZ\0": ("xz, not text", "name it .xz"),
     b"\x28\xb5\x2f\xfd": ("zstd, not text", "name it .zst"),
     b"PK\3\4": ("a zip archive, not text", "unpack it; one of OPUS is read as moses:PATH.zip"),
-    b"PAR1": ("Parquet, not text", "read it as a corpus, parquet:PATH, or write a column as text"),
+    b"PAR1": (
+        "Parquet, not text",
+        "corpora read it as parquet:PATH, xling mine as PATH?columns=NAME; elsewhere write the column "
+        "as text, a line each",
+    ),
 }
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 

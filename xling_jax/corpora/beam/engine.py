@@ -43,7 +43,7 @@ from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
 from xling_jax.files import urls
 from xling_jax.files.urls import is_url
-from xling_jax.files.whole import write_json, write_record
+from xling_jax.files.whole import unsealed, write_record
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -150,7 +150,7 @@ class BeamEngine(Engine):
         found = self.map(functools.partial(_write_shard, writer, targets), shards)
         for shard, counts in zip(shards, found):
             if targets:
-                write_json(shard.path.with_suffix(".json"), counts)
+                write_record(shard.path.with_suffix(".json"), counts)
             yield counts
 
     def _begin(self, shard: Shard) -> str:
@@ -376,7 +376,7 @@ def _write_shard(writer: ShardWriter, targets: dict[Path, str], shard: Shard) ->
         return shard.counts() or writer(shard)
     target, name = targets[shard.directory], f"{shard.path.name}.json"
     if (counts := urls.read(posixpath.join(target, name))) is not None:
-        return json.loads(counts)
+        return unsealed(json.loads(counts))
     with tempfile.TemporaryDirectory() as directory:
         found = writer(dataclasses.replace(shard, directory=Path(directory)))
         _upload(Path(directory), target, last=name)
