@@ -54,8 +54,8 @@ _OTHER_FORMATS = {
     b"PK\3\4": ("a zip archive, not text", "unpack it; one of OPUS is read as moses:PATH.zip"),
     b"PAR1": (
         "Parquet, not text",
-        "corpora read it as parquet:PATH, xling mine as PATH?columns=NAME; elsewhere write the column "
-        "as text, a line each",
+        "corpora read it as parquet:PATH, xling mine as PATH?columns=NAME; for other commands, "
+        "write the column as lines of text",
     ),
 }
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

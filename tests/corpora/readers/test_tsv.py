@@ -131,7 +131,7 @@ def test_a_line_of_text_in_place_of_a_header_is_shown_as_it_reads(tmp_path):
         ),
         (gzip.compress(b"de\ten\nja\tyes\n", mtime=0), r": is gzip, not text; name it \.gz$"),
         (b"a.tsv".ljust(257, b"\0") + b"ustar", r": is a tar archive, .* tar -xf$"),
-        (b"PAR1\0\0", r": is Parquet, not text; read it as a corpus"),
+        (b"PAR1\0\0", r": is Parquet, not text; corpora .* write the column as lines of text$"),
     ],
 )
 def test_broken_files_are_errors_with_file_and_line(tmp_path, content, message):
