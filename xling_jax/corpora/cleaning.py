@@ -102,15 +102,7 @@ class CleaningRules:
 
 @dataclasses.dataclass(slots=True)
 class CleanText:
-    """One cleaned text.
-
-    Attributes:
-        text: normalized, with its case.
-        num_words: see `count_words`.
-        had_invisible: True if control or zero-width characters were removed.
-        reason: why a pair with this side is dropped, or None.
-        held_out_by: what holds the row out of training, a value of `RowCleaner`'s `held_out`.
-    """
+    """One text, normalized but for its case; why a pair with it is dropped, and by what."""
 
     text: str
     num_words: int = 0
@@ -122,14 +114,9 @@ class CleanText:
 class RowCleaner:
     """Applies the rules to rows of parallel text.
 
-    Args:
-        rules: the rules.
-        pairs: pairs wanted, each two codes in alphabetical order.
-        held_out: `content_hash` of each text that no row may repeat in any language -> the
-            fingerprint of the file that it is in.
-
-    Attributes:
-        min_languages: texts that a row must have to be of use.
+    `pairs` are those wanted, each two codes in alphabetical order; `held_out` maps the
+    `content_hash` of each text that no row may repeat in any language to the fingerprint of its
+    file. A row must have `min_languages` texts to be of use.
     """
 
     def __init__(
@@ -149,11 +136,8 @@ class RowCleaner:
     ) -> list[tuple[tuple[str, str], str | None, CleanText, CleanText]]:
         """Cleans one row, language -> text.
 
-        A language paired with itself wants rows with a text in that language only.
-
-        Returns:
-            For each wanted pair with both languages in it: the pair, why it is dropped or None, and
-            its sides in the order of the pair.
+        Returns for each wanted pair with both languages in it the pair, why it is dropped or None,
+        and its sides. A language paired with itself wants rows with a text in that language only.
         """
         sides = {language: self._clean_text(language, text) for language, text in texts.items()}
         if self._held_out:

@@ -30,13 +30,9 @@ _LABELED = re.compile(r"(train|dev|test)\.[A-Za-z0-9_-]+\.tsv\b")  # label<TAB>t
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutText:
-    """Text that training may not repeat.
+    """Text that training may not repeat: of a file or corpus, whether `data.exclude` names it.
 
-    Attributes:
-        name: the path of a file, or a corpus as the config names it.
-        key: fingerprint of its content.
-        excluded: True if `data.exclude` names it.
-        read: gives the hashes of its texts.
+    `key` is the fingerprint of its content; `read` gives the hashes of its texts.
     """
 
     name: str

@@ -31,15 +31,10 @@ _BLOCK_ROWS = 1 << 20
 def first_occurrences(
     columns: Sequence[np.ndarray], max_rows: int = _DEDUPLICATION_ROWS
 ) -> list[np.ndarray]:
-    """Marks the first of equal rows over several columns of hashes.
+    """Marks the first of equal rows over several columns of hashes, [rows] uint64 each.
 
-    Args:
-        columns: [rows] uint64 each, may be memory-mapped.
-        max_rows: about how many hashes to hold in memory; more take several passes, each over one
-            range of hash values.
-
-    Returns:
-        [rows] bool for each column: False where the same hash occurs before.
+    About `max_rows` hashes are held in memory; more take several passes, each over one range of
+    values. Returns [rows] bool for each column: False where the same hash occurs before.
     """
     total = sum(map(len, columns))
     keep = np.zeros(total, bool)
@@ -151,14 +146,7 @@ def draw_rows(
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Rows of one corpus that become one shard of a pair.
-
-    Attributes:
-        directory: where the pair is made.
-        pair, corpus: their names.
-        number: of the shard, from 0.
-        rows: by chunk, in order.
-    """
+    """Rows of one corpus, by chunk, that become shard `number` of a pair made in `directory`."""
 
     directory: Path
     pair: str

@@ -20,12 +20,7 @@ _TABLES = ("csv", "jsonl", "parquet")
 
 
 class Pairs(NamedTuple):
-    """Pairs of texts.
-
-    Attributes:
-        columns: the texts of either side, as many; of a broken row `BrokenLine` on both.
-        languages: of the two sides, if the corpus says it.
-    """
+    """The texts of either side, of a broken row `BrokenLine`; their languages, if known."""
 
     columns: tuple[list[Line], list[Line]]
     languages: tuple[str, str] | None
@@ -42,12 +37,9 @@ def read_text(path: str) -> Iterator[Line]:
 
 
 def read_pairs(spec: str, languages: Sequence[str] = ()) -> Pairs:
-    """Reads pairs.
+    """Reads a corpus, or lines `source<TAB>target`, after a score or not, with a header or not.
 
-    Args:
-        spec: a corpus; or lines `source<TAB>target`, after a score or not, with a header of
-            language codes or not, "-" for stdin.
-        languages: of source and target, where a corpus has more.
+    "-" is stdin; `languages` are those of source and target, where a corpus has more.
     """
     is_lines = not names_kind(spec) and (suffix_of(spec) == "tsv" or suffix_of(spec) not in READERS)
     reader = open_corpus(f"tsv:{spec}" if is_lines else spec)

@@ -16,12 +16,9 @@ from xling_jax.files.whole import read_json
 class PreparedData:
     """Where prepared data is, and what it is.
 
-    Attributes:
-        directory: holds `a-b/` for each pair, as `shards.PairTokens` reads them.
-        pairs: unordered pairs, `a-b` in alphabetical order.
-        vocab_path: the SentencePiece model; for a vocabulary of another kind there is no such file.
-        fingerprint: of all tokens; equal means the same rows in the same order.
-        counts: content of `counts.json`.
+    `directory` holds `a-b/` for each of the `pairs`, codes in alphabetical order, as
+    `shards.PairTokens` reads them; `vocab_path` is missing for a vocabulary that is not a
+    SentencePiece model. Equal fingerprints mean the same rows in the same order.
     """
 
     directory: Path

@@ -178,14 +178,9 @@ def join_on(
     dropped: a formula such as "Thank you." that occurs n and m times gives min(n, m) rows, not n m.
     In corpora that follow the same documents in the same order, these are mostly the same places.
 
-    Args:
-        pivot: the language that both have.
-        first: rows; those without text in both of its languages are skipped.
-        second: the same. Its texts are held in memory, with about 250 bytes more for each row.
-        languages: the other language of each corpus.
-
-    Yields:
-        The line of a row of `first`, and its text and that of its partner by language.
+    Both have `pivot`, and either one of `languages`; rows without one of the two are skipped. The
+    texts of `second` are held in memory, with about 250 bytes more for each row. Yields the line of
+    a row of `first`, and its text and that of its partner by language.
     """
     ours, theirs = languages
     waiting: dict[bytes, list[str]] = collections.defaultdict(list)

@@ -50,13 +50,9 @@ def _quota() -> int | None:
 
 
 def num_free_cores(own: int = 0) -> int:
-    """How many of them run nothing else at this moment, at least 1.
+    """How many of them run nothing else at this moment, at least 1; all where that is unknown.
 
-    Args:
-        own: threads that may be running, besides the caller, and do not count.
-
-    Returns:
-        All, where the system does not tell what runs.
+    `own` threads besides the caller may be running, and do not count.
     """
     try:
         # "0.42 0.33 0.10 3/512 4711": of 512 threads, 3 run or wait, the caller among them.
@@ -73,14 +69,8 @@ def threads_for(num_tasks: int) -> Iterator[int]:
     Either the caller starts threads, and BLAS has one in each; or BLAS has the cores that are free.
     Its threads wait for one another in every product, which takes a time slice of the kernel if one
     of them has to wait for a core. While one thread is in such a block, others get a single thread,
-    too.
-
-    Args:
-        num_tasks: pieces of work that can run at the same time.
-
-    Yields:
-        The number of threads to start, at most as many as BLAS may use (`OMP_NUM_THREADS` is
-        respected) and as there are cores; 1 leaves the free cores to BLAS.
+    too. Yields the number of threads to start for so many tasks, at most as many as BLAS may use
+    (`OMP_NUM_THREADS` is respected) and as there are cores; 1 leaves the free cores to BLAS.
     """
     global _before, _spinning
     with _lock:

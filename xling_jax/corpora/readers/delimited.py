@@ -62,17 +62,10 @@ class CsvReader(DelimitedReader):
 
 
 class DelimitedTable(Table):
-    """A file of lines.
+    """A file of lines, or the `blocks` that have been read of it.
 
-    Args:
-        path: of the file.
-        delimiter: between cells; "" to find it.
-        quotes: whether cells may be in quotation marks: yes, no, or auto, if they are.
-        given: names of the columns, if the first line does not have all of these.
-        blocks: the lines, if they have been read.
-
-    Attributes:
-        has_header: whether it has.
+    A `delimiter` of "" is found; `quotes` says whether cells may be in quotation marks: yes, no, or
+    auto, if they are; `given` are the names of columns, if the first line does not have all.
     """
 
     def __init__(

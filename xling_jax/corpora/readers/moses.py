@@ -16,8 +16,7 @@ _END = None  # pads the shorter files; a line is a string or a `BrokenLine`
 class MosesReader(Reader):
     """`moses:PREFIX`: the files `PREFIX.LANGUAGE`, plain or compressed.
 
-    `PREFIX@de-en` takes only these two languages; their files may then also be called
-    `PREFIX.de-en.de` (or `PREFIX.en-de.de`) and so on.
+    `PREFIX@de-en` takes only these two languages.
     """
 
     def __init__(self, spec: str, where: str):
@@ -53,21 +52,15 @@ class MosesReader(Reader):
 
     def _find(self, languages: Sequence[str]) -> dict[str, str]:
         """Language -> path, at least two."""
-        prefixes = [self._prefix]
-        if self._pair:
-            source, target = self._pair
-            for code in self._pair:
-                languages_lib.check_known(code, languages, self.spec)
-            languages = self._pair
-            prefixes += [f"{self._prefix}.{source}-{target}", f"{self._prefix}.{target}-{source}"]
-        for prefix in prefixes:
-            files = {language: _find_file(f"{prefix}.{language}") for language in languages}
-            found = {language: path for language, path in files.items() if path}
-            if len(found) > 1:
-                return found
+        for code in self._pair or ():
+            languages_lib.check_known(code, languages, self.spec)
+        files = {code: _find_file(f"{self._prefix}.{code}") for code in self._pair or languages}
+        found = {language: path for language, path in files.items() if path}
+        if len(found) > 1:
+            return found
         raise FileNotFoundError(
             f"{self.spec}: needs files {self._prefix}.LANGUAGE, plain or "
-            f"{' '.join(COMPRESSED_SUFFIXES)}, for at least two of {', '.join(languages)}; found "
+            f"{' '.join(COMPRESSED_SUFFIXES)}, for at least two of {', '.join(files)}; found "
             f"{', '.join(found.values()) or 'none'}"
         )
 
