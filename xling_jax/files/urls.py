@@ -138,13 +138,9 @@ def find(path: str) -> list[str]:
         return sorted(str(found) for found in Path(path).rglob("*") if found.is_file())
     scheme = path.partition("://")[0]
     with _store(path) as (store, root):
-        names = (
-            store.glob(root, detail=True)
-            if _PATTERN.search(path)
-            else store.find(root, detail=True)
-        )
-        files = [name for name, info in names.items() if info["type"] == "file"]
-    return sorted(f"{scheme}://{name.lstrip('/')}" for name in files)
+        search = store.glob if _PATTERN.search(path) else store.find
+        found = search(root, detail=True).items()
+    return sorted(f"{scheme}://{p.lstrip('/')}" for p, info in found if info["type"] == "file")
 
 
 def state(path: str) -> tuple[int, int | str]:

@@ -38,6 +38,8 @@ def test_a_quotation_mark_that_is_text_costs_its_row_alone(tmp_path):
     assert [row.line for row in rows] == [2, 3, 4, 5, 6, 7]
     assert rows[0].detail.endswith("if quotation marks are text, add ?quotes=no to the path")
     assert texts(f"{path}?quotes=no")[3] == {"de": '"Aber" nein', "en": "but no"}
+    long = '"' + "x" * 200_000
+    assert texts(write(path, f"de,en\n{long},y\nnein,no\n")) == ["wrong_row", texts(path)[1]]
 
 
 def test_the_advice_for_a_table_without_header_leads_out(tmp_path):

@@ -113,7 +113,10 @@ class DelimitedTable(Table):
         """The cells of a line by itself, even where it breaks the rules of CSV."""
         if not self._is_quoted:
             return line.split(self._delimiter)
-        return next(csv.reader([line], delimiter=self._delimiter), [])
+        try:
+            return next(csv.reader([line.replace("\r", " ")], delimiter=self._delimiter), [])
+        except csv.Error:  # a cell of 128 KiB
+            return [line]
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """See `Table.rows`."""
@@ -128,10 +131,10 @@ class DelimitedTable(Table):
                 yield Cells(line, [cells[index] for index in columns])
             elif any(map(str.strip, cells)):
                 hint = ""
-                if any('"' in cell for cell in cells):
-                    hint = "; if cells are in quotation marks, add ?quotes=yes to the path"
-                if self._is_quoted:
+                if self._is_quoted and len(cells) < width:
                     hint = "; if quotation marks are text, add ?quotes=no to the path"
+                elif not self._is_quoted and any('"' in cell for cell in cells):
+                    hint = "; if cells are in quotation marks, add ?quotes=yes to the path"
                 yield wrong_row(
                     line,
                     f"a row must have {width} cells ({', '.join(self.columns):.200}); found "
@@ -162,9 +165,7 @@ class DelimitedTable(Table):
                 else:
                     broken.append((number, line))
 
-        def read() -> Iterator[list[str]]:
-            return csv.reader(texts(), delimiter=self._delimiter, strict=True)
-
+        read = lambda: csv.reader(texts(), delimiter=self._delimiter, strict=True)
         rows = read()
         while True:
             taken.clear()
