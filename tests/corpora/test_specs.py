@@ -3,7 +3,7 @@
 import pytest
 
 from tests.corpora.small_corpus import read_rows, write_file
-from xling_jax.corpora.specs import moved_corpus, open_corpus, read_corpus
+from xling_jax.corpora.specs import open_corpus, read_corpus
 
 
 @pytest.mark.parametrize("spec", ["xls:a.xls", "tsv:", "corpus.txt", ""])
@@ -54,7 +54,7 @@ def test_corpus_files_are_those_that_are_read(tmp_path):
 )
 def test_a_corpus_can_be_moved(spec, expected, monkeypatch):
     monkeypatch.setenv("HOME", "/home")
-    assert moved_corpus(spec, lambda path: f"/here/{path}") == expected
+    assert open_corpus(spec).at(lambda path: f"/here/{path}").name == expected
 
 
 def test_a_corpus_may_be_cut_to_the_first_rows_of_each_file(tmp_path):
@@ -65,8 +65,7 @@ def test_a_corpus_may_be_cut_to_the_first_rows_of_each_file(tmp_path):
     assert [row.texts["de"] for row in read_rows(spec)] == ["a0", "a1", "b0", "b1"]
     assert len(read_rows(f"{tmp_path}/a.tsv[:1_000]")) == 4
     assert open_corpus(spec).files() == [f"{tmp_path}/a.tsv", f"{tmp_path}/b.tsv"]
-    assert moved_corpus(spec, lambda where: f"/copy{where}") == f"tsv:/copy{spec[4:]}"
-    assert read_rows(moved_corpus(spec, lambda where: where)) == read_rows(spec)
+    assert open_corpus(spec).at(lambda where: f"/copy{where}").name == f"tsv:/copy{spec[4:]}"
     with pytest.raises(ValueError, match=r"\[:0\] would leave no rows"):
         read_rows(f"tsv:{tmp_path}/a.tsv[:0]")
     assert open_corpus("tfds:para_crawl/enfr:train[:25%]").where.endswith("[:25%]")

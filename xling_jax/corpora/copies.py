@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.corpora.readers import READERS
-from xling_jax.corpora.specs import moved_corpus
+from xling_jax.corpora.specs import open_corpus
 from xling_jax.files import urls
 from xling_jax.files.cache import cache_directory
 from xling_jax.options import OptionError, wrong_use
@@ -33,7 +33,7 @@ def local_name(name: str) -> str:
             without = ("checkpoints", "data", "vocab") if is_run else ()  # only training needs them
             return str(urls.fetch(name, cache_for("inputs"), without))
     if "://" in name and name.partition(":")[0] in READERS:
-        return moved_corpus(name, local_name)
+        return open_corpus(name).at(local_name).name
     return os.path.expanduser(name) if name.startswith("~/") else name
 
 

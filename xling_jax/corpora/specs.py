@@ -18,7 +18,7 @@ N rows of each; slices of datasets are those of TFDS. Reading streams; nothing i
 import importlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.base import Reader, Row, split_options
@@ -62,11 +62,6 @@ def open_table(path: str, names: Sequence[str] = ()) -> Table:
     if isinstance(reader, DelimitedReader):
         return reader.open(reader.path, names)
     return reader.open(reader.path)
-
-
-def moved_corpus(spec: str, move: Callable[[str], str]) -> str:
-    """Returns a corpus with its path or pattern replaced by `move(path)`; datasets have none."""
-    return open_corpus(spec).at(move).name
 
 
 def names_kind(spec: str) -> bool:
