@@ -89,7 +89,7 @@ def test_corpora_of_a_config_are_copied_by_pattern_and_by_prefix(store):
     data["corpora"] = (
         f"tsv:{URL}/*.tsv",
         f"moses:{URL}/x.de-en@de-en",
-        f"gettext:{URL}/wheels?source=de",
+        f"gettext:{URL}/wheels",
         "tsv:here/*.tsv",
     )
     local = local_names(data)
