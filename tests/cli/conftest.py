@@ -29,8 +29,9 @@ def encoder(document_encoder, monkeypatch):
 
 
 @pytest.fixture
-def files(tmp_path) -> Path:
+def files(tmp_path, caplog) -> Path:
     """A directory of documents in two languages."""
+    caplog.set_level("INFO")
     write_files(tmp_path)
     return tmp_path
 

@@ -72,8 +72,7 @@ def test_pairs_are_those_of_the_library(files, encoder, options, settings):
 
 
 def test_the_rank_is_found_by_default(files, encoder, caplog):
-    with caplog.at_level("INFO"):
-        assert run(files) == 0
+    assert run(files) == 0
     named = {code: sentence_vectors(encoder, code)[0] for code in FUNCTION_WORDS}
     rank, _ = choose_rank(named)
     assert f"debiasing: {counted(rank, 'component')} of each language" in caplog.text
@@ -82,8 +81,7 @@ def test_the_rank_is_found_by_default(files, encoder, caplog):
 
 def test_most_documents_find_their_translation_and_the_log_tells(files, encoder, caplog):
     before = {path.name for path in files.iterdir()}
-    with caplog.at_level("INFO"):
-        assert run(files, *RANK) == 0
+    assert run(files, *RANK) == 0
     scores = [pair[0] for pair in read(files / "out.tsv")]
     assert right(read(files / "out.tsv")) > 0.8 * NUM_DOCUMENTS
     assert "en.jsonl: 30 documents in en" in caplog.text
@@ -147,8 +145,7 @@ def test_one_file_of_two_languages_a_pipe_stdin_and_stdout(files, encoder, monke
 
 
 def test_candidates_stay_within_a_domain_and_urls_come_first(files, encoder, caplog):
-    with caplog.at_level("INFO"):
-        assert run(files, *RANK, "--domain", "site", "--url-matching") == 0
+    assert run(files, *RANK, "--domain", "site", "--url-matching") == 0
     found = read(files / "out.tsv")
     site = {row["id"]: row["site"] for row in ROWS}
     assert all(site[source] == site[target] for _, source, target in found)
@@ -173,8 +170,7 @@ def test_empty_documents_are_kept_never_matched_and_told(files, encoder, caplog)
     for code in FUNCTION_WORDS:
         (files / f"{code}.jsonl").write_text(lines(side(code, rows)))
     for mode in ("sentences", "packed"):
-        with caplog.at_level("INFO"):
-            assert run(files, *RANK, "--overwrite", "--document-mode", mode) == 0
+        assert run(files, *RANK, "--overwrite", "--document-mode", mode) == 0
         found = read(files / "out.tsv")
         assert len(found) == NUM_DOCUMENTS - 1
         assert not {"en3", "de7"} & {name for pair in found for name in pair[1:]}

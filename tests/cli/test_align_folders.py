@@ -33,8 +33,9 @@ DOCUMENTS = [PAIRS[i : i + LENGTH] for i in range(0, len(PAIRS) - LENGTH + 1, LE
 
 
 @pytest.fixture
-def folders(tmp_path, monkeypatch):
+def folders(tmp_path, monkeypatch, caplog):
     """`de` and `en`: a file a document, one compressed, one in a folder inside; other names."""
+    caplog.set_level("INFO")
     monkeypatch.chdir(tmp_path)
     names = random.Random(0).sample(range(100), len(DOCUMENTS))
     for side, code in enumerate(LANGUAGES):
@@ -62,8 +63,7 @@ def units(path="out.tmx"):
 
 
 def test_one_command_writes_a_translation_memory(folders, caplog):
-    with caplog.at_level("INFO"):
-        assert align() == 0
+    assert align() == 0
     found = units()
     wanted = {pair for document in DOCUMENTS for pair in document}
     assert len(wanted.intersection(found)) >= 0.9 * len(wanted) and len(found) <= len(wanted)
@@ -81,8 +81,7 @@ def test_documents_without_sentences_to_align_are_left_out(folders, caplog):
     (folders / "en/alone.txt").write_text(
         "Click on Save to keep your settings. Restart the server."
     )
-    with caplog.at_level("INFO"):
-        assert align() == 0
+    assert align() == 0
     assert not any("Vulkan" in source for source, _ in units())
     assert "left out 1 document pair with a cost above 0.6" in caplog.text
     assert f"{len(DOCUMENTS)} document pairs; " in caplog.text
@@ -92,8 +91,7 @@ def test_equal_names_of_one_sentence_a_line(folders, caplog):
     for code, text in (("de", "Ja. Nein.\n\nWo ist der Bahnhof?\n"), ("en", "Yes. No.\nWhere?\n")):
         (folders / code / f"same.{code}.txt").write_text(text, "utf-8")
     words = ("--pairs", "ids", "--splitter", "lines", "--format", "groups")
-    with caplog.at_level("INFO"):
-        assert align(*words, output="groups") == 0
+    assert align(*words, output="groups") == 0
     lines = [line.split("\t") for line in (folders / "groups").read_text().splitlines()]
     rows = [row for row in lines if row[0] == "same"]
     assert {row[1] for row in rows} == {"same"}
@@ -111,9 +109,8 @@ def test_what_the_rules_drop_is_counted(folders, caplog):
         (folders / f"de/{name}.txt").write_text("\n".join(german))
         (folders / f"en/{name}.txt").write_text("\n".join(english))
     words = ("--pairs", "pairs.tsv", "--splitter", "lines")
-    with caplog.at_level("INFO"):
-        assert align(*words) == 0
-        assert align(*words, "--keep-copies", "--keep-duplicates", output="all.tmx") == 0
+    assert align(*words) == 0
+    assert align(*words, "--keep-copies", "--keep-duplicates", output="all.tmx") == 0
     assert len(units()) < len(units("all.tmx"))
     assert "2 copy, " in caplog.text and " duplicate" in caplog.text
     assert not any("ACME" in source for source, _ in units())

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import logging
 import sys
 import types
 
@@ -56,8 +55,9 @@ def encoded(monkeypatch):
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path, caplog):
     """Two texts and their vectors."""
+    caplog.set_level("INFO")
     for name, lines in (("a.en", SOURCE), ("b.de", TARGET)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
         vectors = np.array([vector(line) for line in lines], np.float32)
@@ -204,8 +204,7 @@ def test_filters_count_what_they_drop(files, caplog):
         np.save(files / f"{name}.npy", np.eye(len(lines), 7, dtype=np.float32) + 0.1)
     options = ("--min-words", 2, "--drop-copies", "--numbers-agree")
     options += ("--max-length-ratio", 3, *ready(files))
-    with caplog.at_level(logging.INFO):
-        assert mine(files, *options, model=None) == 0
+    assert mine(files, *options, model=None) == 0
     assert "6 lines, 5 distinct texts; not mined: 1 too_short" in caplog.text
     assert [pair[1:] for pair in read(files / "out.tsv")] == [(source[0], target[0])]
     assert "kept 1 of 5 pairs; dropped: 2 copied, 1 length_ratio, 1 numbers" in caplog.text
@@ -225,8 +224,7 @@ def test_duplicates_count_once_and_blank_and_broken_lines_not_at_all(files, enco
     lines = [SOURCE[0], "", *SOURCE, "   ", SOURCE[3]]
     broken = b"\xff\xfe\n" + b"x" * 1_000_001 + b"\n"
     (files / "a.en").write_bytes("".join(f"{line}\n" for line in lines).encode() + broken)
-    with caplog.at_level("INFO"):
-        assert mine(files) == 0
+    assert mine(files) == 0
     check_same(read(files / "out.tsv"), expected_pairs())
     assert encoded == SOURCE + TARGET
     assert "14 lines, 8 distinct texts" in caplog.text
@@ -290,8 +288,7 @@ def test_given_pairs_with_a_blank_or_broken_side_score_minus_infinity(files, enc
 def test_filters_drop_given_pairs_with_a_blank_side_too(files, encoded, caplog):
     (files / "given.tsv").write_text("en sun\tdeu fog\n\tdeu fog\nen rain\tdeu rain\n")
     options = ("--pairs", files / "given.tsv", "--min-cosine", 0.9, "--overwrite")
-    with caplog.at_level(logging.INFO):
-        assert mine(files, *options) == 0
+    assert mine(files, *options) == 0
     assert "kept 1 of 3 pairs; dropped: 2 cosine" in caplog.text
     assert [pair[1:] for pair in read(files / "out.tsv")] == [("en rain", "deu rain")]
     for option in ("--max-length-ratio", 2), ("--min-words", 2):  # a blank side has no words
@@ -332,8 +329,7 @@ def test_languages_of_given_pairs_name_columns_and_drop_what_is_in_another(files
     rows = [f"x\t{german}\t{english}", f"x\t{english}\t{english}"]
     (files / "g.tsv").write_text("\n".join(["fr\tde\ten", *rows]) + "\n")
     options = ("--pairs", files / "g.tsv", "--languages", "de,en", "--model", "mini")
-    with caplog.at_level(logging.INFO):
-        assert mine(files, *options, model=None, source=None, target=None) == 0
+    assert mine(files, *options, model=None, source=None, target=None) == 0
     assert "kept 1 of 2 pairs; dropped: 1 wrong_language" in caplog.text
     header, pair = (files / "out.tsv").read_text().splitlines()
     assert header == "score\tde\ten" and pair.split("\t")[1:] == [german, english]
@@ -452,8 +448,7 @@ def test_precision_of_too_few_sentences_is_refused_before_any_work(files, fails,
 
 @pytest.mark.parametrize("count", [1, 3, 99])
 def test_the_best_pairs_are_kept(files, given, encoded, caplog, count):
-    with caplog.at_level("INFO"):
-        assert mine(files, "--top", count) == 0
+    assert mine(files, "--top", count) == 0
     expected = expected_pairs()
     check_same(read(files / "out.tsv"), expected[:count])
     assert f"kept {min(count, len(expected))} of {len(expected)} pairs" in caplog.text
@@ -572,8 +567,7 @@ def test_pairs_that_cannot_be_scored_are_named(files, given, encoded, fails):
 )
 def test_broken_text_is_told(files, encoded, capsys, caplog, lines, status, told):
     (files / "a.en").write_bytes(lines)
-    with caplog.at_level(logging.WARNING):
-        assert mine(files) == status
+    assert mine(files) == status
     assert told in capsys.readouterr().err + caplog.text
 
 

@@ -44,14 +44,7 @@ SRUN = ["srun", "--cpus-per-task=4", "--gpu-bind=none", "--kill-on-bad-exit=1"]
 
 # Script and arguments, variables, and the words with which the programs it calls are called.
 CASES = {
-    "tpu create spot": (
-        ["tpu.sh", "create"],
-        TPU | {"SPOT": "1"},
-        [[*CREATE, "--spot", "--version=v2-alpha"]],
-    ),
     "tpu queue": (["tpu.sh", "create"], TPU | {"QUEUE": "1", "SPOT": "1"}, [QUEUE, WAIT]),
-    "tpu install": (["tpu.sh", "install"], TPU, INSTALL),
-    "tpu start": (["tpu.sh", "start", *TRAIN, "gs://b/w"], TPU, [ON_ALL]),
     "tpu resume": (
         ["tpu.sh", "resume", *TRAIN, "gs://b/w"],
         TPU | {"QUEUE": "1", "SPOT": "1"},
