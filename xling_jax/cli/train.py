@@ -45,10 +45,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.workdir is None:
         raise OptionError("--workdir is required, except with --dry-run")
+    data = experiment.data
+    pairs, corpora = (", ".join(names) or "nothing" for names in (data.pairs, data.corpora))
     _logger.info(
         "%s trains on %s from %s; --config.data.pairs, --config.languages and "
         "--config.data.corpora choose others",
-        *(args.config, ", ".join(experiment.data.pairs), ", ".join(experiment.data.corpora)),
+        *(args.config, pairs, corpora),
     )
     with distributed.joined(args) as processes:
         return train_experiment(experiment, args.workdir, processes)
