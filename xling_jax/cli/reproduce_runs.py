@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import logging
 import re
 import shlex
@@ -138,7 +139,8 @@ class Reproduction:
         model = self.model(part.encoder)
         if not data or model is None:
             return {}, Path()
-        words = [task, "--data", *data, *part.options, *options]
+        given = ([f"--{k}"] + [v] * (v is not True) for k, v in part.options.items())
+        words = [task, "--data", *data, *itertools.chain(*given), *options]
         if part.languages:
             words += ["--languages", ",".join(part.languages)]
         if task != "probing":

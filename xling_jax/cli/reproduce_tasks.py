@@ -83,10 +83,11 @@ def _classification(self: Reproduction, part: Part) -> Measured:
     folder = _files(self, "mldoc")
     codes = list_languages(folder[0]) if folder else []
     part = dataclasses.replace(part, languages=tuple(c for c in part.languages if c in codes))
-    one_seed = {"mlp", "linear"} & {*part.options} and self.scale == "smoke"
+    one_seed = part.options["classifiers"] in ("mlp", "linear") and self.scale == "smoke"
     words = ["--seeds", "1"] if one_seed else []
     if self.scale in ("smoke", "small"):  # their encoders read less
-        part = _without(part, "--max-tokens")
+        options = {name: v for name, v in part.options.items() if name != "max-tokens"}
+        part = dataclasses.replace(part, options=options)
     if part.checkpoint in ("dev", "best", "half"):
         results, epoch = _chosen(self, part, folder, words)
     else:
@@ -104,14 +105,6 @@ def _classification(self: Reproduction, part: Part) -> Measured:
     if epoch is not None:
         found.cells[Key("epoch")] = epoch
     return found
-
-
-def _without(part: Part, option: str) -> Part:
-    """A part without an option and its value."""
-    if option not in part.options:
-        return part
-    at = part.options.index(option)
-    return dataclasses.replace(part, options=part.options[:at] + part.options[at + 2 :])
 
 
 def _chosen(
@@ -190,17 +183,15 @@ def _probing(self: Reproduction, part: Part) -> Measured:
 def _ranked(self: Reproduction, part: Part) -> Part:
     """Of a narrower encoder that stands in, removes at most a quarter of the dimensions."""
     given = isinstance(part.encoder, Published) and self.published(part.encoder)
-    if given or self.scale == "paper" or self.dry_run or "--debias" not in part.options:
+    if given or self.scale == "paper" or self.dry_run or "debias" not in part.options:
         return part
     import xling_jax
 
-    model, at = self.model(part.encoder), part.options.index("--debias") + 1
+    model = self.model(part.encoder)
     if model is None:
         return part
-    rank = min(int(part.options[at]), xling_jax.load(model).dim // 4)
-    return dataclasses.replace(
-        part, options=(*part.options[:at], str(rank), *part.options[at + 1 :])
-    )
+    rank = min(part.options["debias"], xling_jax.load(model).dim // 4)
+    return dataclasses.replace(part, options=part.options | {"debias": rank})
 
 
 def _alignment(self: Reproduction, part: Part) -> Measured:

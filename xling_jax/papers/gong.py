@@ -1,5 +1,8 @@
 """Gong et al. (2021): LAWDR, document alignment with published encoders."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from xling_jax.papers.li_mak import LASER_1
 from xling_jax.papers.tables import Part, Published, Row, Run, Table
 
@@ -20,41 +23,41 @@ def _encoder(name: str, pooling: str) -> tuple[Published, int]:
     return Published(directory, options, stand_in if name == "BERT" else None), rank
 
 
-def _align(system: str, task: str, measure: str, *options: str) -> Part:
-    name, pool, *multi = system.split(", ")
-    encoder, rank = _encoder(name, _POOLINGS[pool])
-    words = ("--document-mode", "packed") if multi else ()
-    return Part(encoder, task, measure, options=("--debias", str(rank), *words, *options))
+# Data -> column -> options of `xling evaluate alignment`.
+_COLUMNS = {
+    "wmt16": {"no URL": {}, "with URL": {"url-matching": True}},
+    "wmt19": {"recall": {}},
+}
 
 
-def _wmt16(system: str) -> Row:
-    urls = ("no URL", ()), ("with URL", ("--url-matching",))
-    return Row(system, tuple(_align(system, "wmt16", name, *words) for name, words in urls))
+def _parts(encoder: Run | Published, task: str, options: dict[str, Any]) -> tuple[Part, ...]:
+    columns = _COLUMNS[task.partition("-")[0]].items()
+    return tuple(Part(encoder, task, name, options=options | more) for name, more in columns)
 
 
-def _wmt19(system: str) -> Row:
-    return Row(system, (_align(system, "wmt19", "recall"),))
-
-
-def _laser(task: str, baseline: str, name: str) -> Row:
-    urls = [("no URL", ()), ("with URL", ("--url-matching",))] if task == "wmt16" else None
-    options = ("--baselines", "--cells", "biased-mean-margin", "--debias", "0")
-    parts = tuple(
-        Part(LASER_1, f"{task}-{baseline}", measure, options=(*options, *words))
-        for measure, words in urls or [("recall", ())]
-    )
-    return Row(f"LASER, {name}", parts)
+def _systems(task: str, systems: Iterable[str]) -> tuple[Row, ...]:
+    rows = []
+    for system in systems:
+        name, pool, *multi = system.split(", ")
+        encoder, rank = _encoder(name, _POOLINGS[pool])
+        options = {"debias": rank} | ({"document-mode": "packed"} if multi else {})
+        rows.append(Row(system, _parts(encoder, task, options)))
+    return tuple(rows)
 
 
 def _lasers(task: str) -> tuple[Row, ...]:
+    options = {"baselines": True, "cells": "biased-mean-margin", "debias": 0}
     names = {"first512": "first 512 tokens", "document": "all tokens"}
-    return tuple(_laser(task, *item) for item in names.items())
+    return tuple(
+        Row(f"LASER, {name}", _parts(LASER_1, f"{task}-{baseline}", options))
+        for baseline, name in names.items()
+    )
 
 
 def _language(pool: str) -> tuple[Row, ...]:
     found = {name: _encoder(name, _POOLINGS[pool]) for name in _ENCODERS}
     return tuple(
-        Row(name, (Part(encoder, "language", options=("--debias", str(rank))),))
+        Row(name, (Part(encoder, "language", options={"debias": rank}),))
         for name, (encoder, rank) in found.items()
     )
 
@@ -98,28 +101,28 @@ TABLES = {
     ),
     "gong-3": Table(
         "Table 3: WMT16, one sentence at a time",
-        (*map(_wmt16, _SINGLE), *_lasers("wmt16")),
+        (*_systems("wmt16", _SINGLE), *_lasers("wmt16")),
         _RECALL,
     ),
     "gong-4": Table(
         "Table 4: WMT19, one sentence at a time",
-        (*map(_wmt19, _SINGLE), *_lasers("wmt19")),
+        (*_systems("wmt19", _SINGLE), *_lasers("wmt19")),
         _RECALL + _WMT19,
     ),
     "gong-5": Table(
         "Table 5: one and several sentences at a time",
-        tuple(map(_wmt19, (*_SINGLE[1::2], *_MULTI[1::2]))),
+        _systems("wmt19", (*_SINGLE[1::2], *_MULTI[1::2])),
         _RECALL + _WMT19,
     ),
     "gong-6": Table("Table 6: language identification, ST", _language("ST"), _LANGUAGE),
     "gong-7": Table(
         "Table 7: WMT16, all systems",
-        (*map(_wmt16, (*_SINGLE, *_MULTI)), *_lasers("wmt16")),
+        (*_systems("wmt16", (*_SINGLE, *_MULTI)), *_lasers("wmt16")),
         _RECALL,
     ),
     "gong-8": Table(
         "Table 8: WMT19, all systems",
-        (*map(_wmt19, (*_SINGLE, *_MULTI)), *_lasers("wmt19")),
+        (*_systems("wmt19", (*_SINGLE, *_MULTI)), *_lasers("wmt19")),
         _RECALL + _WMT19,
     ),
     "gong-figure-1": _picture("MP"),

@@ -5,8 +5,8 @@ from xling_jax.papers.tables import Key, Part, Published, Row, Run, Table
 TITLE = "Li and Mak (2020), T-LASER and cT-LASER"
 
 _FIVE = ("en", "de", "fr", "es", "it")
-_MLP = ("--classifiers", "mlp")
-_CUT = ("--max-tokens", "750")
+_MLP = {"classifiers": "mlp"}
+_CUT = {"max-tokens": 750}
 
 _SIZES = ("d_h", "d_z", "r", "d_fc", "num_encoder_layers", "num_decoder_layers", "vocabulary")
 _SIZES += ("parameters",)
@@ -25,13 +25,13 @@ _LASER_5 = Published("laser", ("--from", "laser"))
 
 
 def _mldoc(run: Run | Published, checkpoint: str = "dev", cut: bool = False, codes=_FIVE) -> Part:
-    options = (*_MLP, *(_CUT if cut else ()))
+    options = _MLP | (_CUT if cut else {})
     return Part(run, "classification", languages=codes, options=options, checkpoint=checkpoint)
 
 
 def _sizes(name: str, plain: Run, constrained: Run) -> Row:
     speeds = Part(plain, "speed", "WPS"), Part(constrained, "speed", "WPS_dist")
-    return Row(name, (Part(plain, "size", options=_SIZES), *speeds))
+    return Row(name, (Part(plain, "size", options=dict.fromkeys(_SIZES, True)), *speeds))
 
 
 def _selected(name: str, run: Run, cut: bool = False) -> list[Row]:

@@ -6,7 +6,7 @@ from xling_jax.papers.tables import Part, Published, Row, Run, Table
 TITLE = "Mao et al. (2021), the lightweight dual transformer"
 
 _PAIRS = ("en-fr", "de-en", "en-es", "en-it")
-_LINEAR = ("--classifiers", "linear")
+_LINEAR = {"classifiers": "linear"}
 # With the published N(0, 1), a short run is spent shrinking the initial logits.
 _SMALL = {"encoder.init_stddev": 0.05, "head.init_stddev": 0.05}
 _SIZES = ("architecture", "d_h", "d_fc", "attention_heads", "encoder_layers", "decoder_layers")
@@ -31,7 +31,7 @@ def _mldoc(pair: str, objective: str = "ugt", **settings) -> Part:
 
 
 def _xsr(pair: str, objective: str = "all", similarity: str = "cosine", **settings) -> Part:
-    options = ("--similarity", similarity)
+    options = {"similarity": similarity}
     return Part(_run(pair, objective, **settings), "xsr", "XSR", tuple(pair.split("-")), options)
 
 
@@ -42,7 +42,7 @@ def _both(pairs, mldoc: str = "ugt", xsr: str = "all", **settings) -> tuple[Part
 
 def _other(encoder: Run | Published, task: str) -> tuple[Part, ...]:
     """The two directions of each pair of an encoder of several languages."""
-    measure, options = ("MLDoc", _LINEAR) if task == "classification" else ("XSR", ())
+    measure, options = ("MLDoc", _LINEAR) if task == "classification" else ("XSR", {})
     return tuple(Part(encoder, task, measure, tuple(p.split("-")), options) for p in _PAIRS)
 
 
@@ -84,9 +84,9 @@ TABLES = {
     "mao-1": Table(
         "Table 1: sizes",
         (
-            Row("ours", (Part(_run("en-fr"), "size", options=_SIZES),)),
-            Row("LASER", (Part(LASER_1, "size", options=_SIZES),)),
-            Row("T-LASER", (Part(CT_LASER, "size", options=_SIZES),)),
+            Row("ours", (Part(_run("en-fr"), "size", options=dict.fromkeys(_SIZES, True)),)),
+            Row("LASER", (Part(LASER_1, "size", options=dict.fromkeys(_SIZES, True)),)),
+            Row("T-LASER", (Part(CT_LASER, "size", options=dict.fromkeys(_SIZES, True)),)),
         ),
         "Of the published configs at every scale; LASER is our LASER_1, with one layer.",
         plain=_SIZES,

@@ -81,7 +81,8 @@ class Part:
         task: of `cli.reproduce_tasks.TASKS`.
         measure: of the cells that it gives.
         languages: those measured.
-        options: of `xling evaluate`.
+        options: of `xling evaluate`, True where one takes no value; of the task "size", the names
+            of what is measured.
         checkpoint: "" for the exported encoder; or of those that the run kept "dev" (best by
             `cross` on the dev split), "best" (on the test split), or "half" (half-way).
     """
@@ -90,7 +91,7 @@ class Part:
     task: str
     measure: str = "accuracy"
     languages: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: str = ""
 
 

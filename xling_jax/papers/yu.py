@@ -5,8 +5,6 @@ from xling_jax.papers.tables import Part, Row, Run, Table
 TITLE = "Yu, Li and Oguz (2018), the similarity loss"
 
 _SIX = ("de", "en", "es", "fr", "it", "pt")
-_DOCUMENT = ("--classifiers", "logreg", "--documents")
-_SENTENCES = (*_DOCUMENT, "sentences-mean")
 _TEXT = ("europarl*", "tatoeba*", "bible*", "lohelp.*")  # Spanish and Portuguese, too
 _SMALL = {
     "encoder.embedding_width": 128,
@@ -27,8 +25,15 @@ def _europarl(run: Run) -> Part:
     return Part(run, "retrieval", languages=_SIX)
 
 
-def _mldoc(options: tuple[str, ...], run: Run = _SIMILARITY, **more) -> Part:
-    return Part(run, "classification", languages=_SIX, options=options, **more)
+def _mldoc(
+    run: Run = _SIMILARITY,
+    documents: str = "sentences-mean",
+    measure: str = "accuracy",
+    checkpoint: str = "",
+    **options: str,
+) -> Part:
+    options = {"classifiers": "logreg", "documents": documents, **options}
+    return Part(run, "classification", measure, _SIX, options, checkpoint)
 
 
 def _systems(part) -> tuple[Row, ...]:
@@ -83,10 +88,8 @@ TABLES = {
             Row(
                 name,
                 (
-                    _mldoc(_SENTENCES, run),
-                    _mldoc(
-                        (*_SENTENCES, "--protocols", "leave-one-out"), run, measure="leave-one-out"
-                    ),
+                    _mldoc(run),
+                    _mldoc(run, measure="leave-one-out", protocols="leave-one-out"),
                 ),
             )
             for name, run in (("NMT only", _NMT), ("similarity loss", _SIMILARITY))
@@ -98,7 +101,7 @@ TABLES = {
     "yu-5": Table(
         "Table 5: how a document becomes a vector",
         tuple(
-            Row(name, (_mldoc((*_DOCUMENT, f"{unit}-{pool}")),))
+            Row(name, (_mldoc(documents=f"{unit}-{pool}"),))
             for unit, word in (("sentences", "Punctuation"), ("windows", "Fixed window"))
             for pool, name in (("mean", f"{word}, meanpool"), ("max", f"{word}, maxpool"))
         ),
@@ -109,8 +112,8 @@ TABLES = {
     "yu-6": Table(
         "Table 6: selection on the dev text of the source or of the target language",
         (
-            Row("zero-shot transfer", (_mldoc(_SENTENCES),)),
-            Row("targeted transfer", (_mldoc(_SENTENCES, checkpoint="oracle"),)),
+            Row("zero-shot transfer", (_mldoc(),)),
+            Row("targeted transfer", (_mldoc(checkpoint="oracle"),)),
         ),
         "As in Table 4; targeted: the strength is selected on the dev text of the tested language. "
         "The paper prints means over 36 cells with Russian, ours lack it.",
