@@ -134,12 +134,12 @@ def train(
     layers = initial or initial_layers(schedule, features.shape[1], num_labels, seed)
     state = layers, optax.scale_by_adam().init(layers)
     draw = np.random.default_rng([seed, 1])
-    passes = iter(orders) if orders is not None else (draw.permutation(rows) for _ in iter(int, 1))
+    passes = (draw.permutation(rows) for _ in itertools.count()) if orders is None else iter(orders)
     size, kept, failures = schedule.batch_size, [None] * len(looks), 0
     for epoch in range(1, schedule.num_epochs + 1):
         batches = np.full((schedule.passes_per_epoch, -(-len(rows) // size) * size), -1, np.int32)
         batches[:, : len(rows)] = [*itertools.islice(passes, schedule.passes_per_epoch)]
-        state = _run_epoch(schedule, state, data, batches.reshape(-1, size), seed, l2)
+        state = _run_epoch(schedule, state, data, batches.reshape(-1, size), np.uint32(seed), l2)
         network = Network(jax.device_get(state[0]), schedule.activation)
         gained = []
         for number, (best, look) in enumerate(zip(kept, looks)):
