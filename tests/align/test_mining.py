@@ -58,17 +58,6 @@ def test_greedy_choice_by_hand():
     assert [pair[1:] for pair in both] == [(0, 0)]
 
 
-def test_of_equal_scores_forward_pairs_come_first():
-    candidates = mining.Candidates(
-        forward_cosines=np.ones((2, 1), np.float32),
-        forward=np.array([[0], [0]]),
-        backward_cosines=np.ones((1, 1), np.float32),
-        backward=np.array([[1]]),
-    )
-    found = mining.choose_pairs(candidates, margin="absolute")
-    assert [pair[1:] for pair in found] == [(0, 0)]
-
-
 def test_the_least_cosine_is_enough():
     source, target = np.eye(4)[:1], np.array([[1.0, 1, 1, 1]])  # a cosine of exactly 0.5
     candidates = mining.find_candidates(source, target, 1)

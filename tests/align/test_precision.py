@@ -45,20 +45,6 @@ def test_the_lines_are_the_log_likelihood_ratio(curve):
         assert -intercept / slope == pytest.approx(2, abs=0.06)
 
 
-def test_the_second_line_sees_wrong_pairs_that_score_high():
-    generator = np.random.default_rng(3)
-    scores, is_right = draw(generator, 60_000, 0.5)
-    scores[~is_right] += generator.exponential(1.0, np.count_nonzero(~is_right))
-    curve = ScoreCurve.fit(scores, is_right)
-    high = scores > 5
-    true = np.log(np.count_nonzero(high & is_right) / np.count_nonzero(high & ~is_right))
-    one_line, two_lines = (
-        np.log(np.mean(np.exp(ScoreCurve(lines).log_odds(scores[high & ~is_right]))))
-        for lines in (curve.lines[:1], curve.lines)
-    )
-    assert abs(two_lines - true) < abs(one_line - true)
-
-
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
 def test_the_share_is_that_of_expectation_maximization(curve, share):
     odds = np.exp(curve.log_odds(draw(np.random.default_rng(1), 20_000, share)[0]))

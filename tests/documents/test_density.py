@@ -124,14 +124,6 @@ def test_bandwidth_scales_with_the_points():
     assert scaled == pytest.approx(1024 * choose_bandwidth(points), rel=1e-9)
 
 
-def test_bandwidth_of_many_points_is_that_of_a_seeded_draw(monkeypatch):
-    points = clustered(np.random.default_rng(5), 400, 4)
-    drawn = points[np.sort(np.random.default_rng(1).choice(400, 100, replace=False))]
-    expected = {*module._candidates(drawn).tolist()}
-    monkeypatch.setattr(module, "_MAX_POINTS", 100)
-    assert choose_bandwidth(points, seed=1) in expected
-
-
 @pytest.mark.parametrize("n", [2, 5, 7])
 def test_fewer_points_than_folds(n):
     assert choose_bandwidth(np.random.default_rng(6).standard_normal((n, 3))) > 0

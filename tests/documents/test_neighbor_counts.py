@@ -58,17 +58,6 @@ def test_scale_and_outliers_do_not_blur_the_boundary(scale):
         assert (more - fewer).sum() == 2
 
 
-def test_half_of_the_points_alike():
-    points = np.random.default_rng(3).standard_normal((400, 4))
-    points[::2] = points[0]
-    np.testing.assert_array_equal(
-        neighbor_counts(points, points, 1), brute_force(points, points, 1)
-    )
-    np.testing.assert_array_equal(neighbor_counts(points, points, 0)[:2], [200, 1])
-    alike = np.zeros((50, 3))
-    np.testing.assert_array_equal(neighbor_counts(alike, alike, 1), [50] * 50)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_number_of_threads_changes_nothing(monkeypatch, threads):
     monkeypatch.setattr(module, "threads_for", lambda _: contextlib.nullcontext(threads))
