@@ -38,7 +38,7 @@ def test_pairs_of_ids_may_have_a_score(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("1.25\ta\tb\nc\td\n")
     assert read_pairs_of_ids(path, {"a", "c"}, {"b", "d"}) == [("a", "b"), ("c", "d")]
-    path.write_text("1.25\ta\tb\nd\tc\n")
+    path.write_text("1.25\ta\tb\nd\tb\n")
     with pytest.raises(ValueError, match=r"pairs.tsv:2: no source document has the id 'd'"):
         read_pairs_of_ids(path, {"a", "c"}, {"b", "d"})
 

@@ -248,8 +248,8 @@ def test_gold_columns_of_ids_that_both_sides_have_are_read_as_the_others(write):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("f1\tx\n", "pairs.tsv:2: .*en.jsonl has no document 'x'"),
-        ("x\te1\n", "pairs.tsv:2: .*fr.jsonl has no document 'x'"),
+        ("f1\tx\n", "pairs.tsv:2: no target document has the id 'x'"),
+        ("x\te1\n", "pairs.tsv:2: no source document has the id 'x'"),
         ("f1\n", "pairs.tsv:2: must be source id<TAB>target id; found 'f1'"),
     ],
 )

@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block
+from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block, no_neighbors
 
 # Scores and indices, [rows, k] each, best first.
 Best = tuple[jax.Array, jax.Array]
@@ -75,7 +75,7 @@ def _search(
     put_keys = functools.partial(_put, keys, (keys_per_block, dim), split, "keys")
     put_queries = functools.partial(_put, queries, (blocks.rows, dim), replicated, "queries")
 
-    found = [_empty(size, each) for size, each in zip((n, m), ks)]
+    found = [no_neighbors(size, each) for size, each in zip((n, m), ks)]
     running: collections.deque[tuple[slice, Best]] = collections.deque()
 
     def collect(first: int, stop: int) -> None:
@@ -157,10 +157,6 @@ def free_mb(device: jax.Device, default: float) -> float:
 def _shardings(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
     """Split over the devices, and a copy on each."""
     return NamedSharding(mesh, PartitionSpec(_AXIS)), NamedSharding(mesh, PartitionSpec())
-
-
-def _empty(rows: int, k: int) -> Neighbors:
-    return np.full((rows, k), -np.inf, np.float32), np.full((rows, k), -1, np.int64)
 
 
 def _padded(part: np.ndarray, rows: int) -> np.ndarray:

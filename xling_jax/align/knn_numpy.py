@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align.rows import NOT_FINITE, AnyRows, Report, finite_block
+from xling_jax.align.rows import NOT_FINITE, AnyRows, Report, finite_block, no_neighbors
 from xling_jax.files.threads import threads_for
 
 # Running best of some rows: scores [rows, k] float32, sorted, and indices [rows, k] int64.
@@ -66,13 +66,13 @@ def _search(
         ]
         size = min(rows_per_tile, max(n, 1)) * min(columns_per_tile, m)
         buffers = [np.empty(size, np.float32) for _ in chunks]
-        forward = _empty_best(n, min(k, m))
-        backward = _empty_best(m, min(k, n)) if both_ways else None
+        forward = no_neighbors(n, min(k, m))
+        backward = no_neighbors(m, min(k, n)) if both_ways else None
         running: collections.deque[tuple[slice, list[Future[Best]]]] = collections.deque()
 
         def search_chunk(block: np.ndarray, rows: slice, chunk: slice, buffer: np.ndarray) -> Best:
             """Finds the best keys of a chunk for a block of queries, and updates `backward`."""
-            best = _empty_best(len(block), forward[0].shape[1])
+            best = no_neighbors(len(block), forward[0].shape[1])
             for columns in _cut(chunk, columns_per_tile):
                 shape = (len(block), columns.stop - columns.start)
                 tile = buffer[: shape[0] * shape[1]].reshape(shape)
@@ -123,10 +123,6 @@ def _tile_shape(n: int, m: int, dim: int, k: int, memory_mb: float) -> tuple[int
     return int(min(max(n, 1), _MAX_TILE_QUERIES, max(1, rows))), columns
 
 
-def _empty_best(rows: int, k: int) -> Best:
-    return np.full((rows, k), -np.inf, np.float32), np.full((rows, k), -1, np.int64)
-
-
 def _cut(whole: slice, size: int) -> Iterator[slice]:
     for start in range(whole.start, whole.stop, size):
         yield slice(start, min(start + size, whole.stop))
@@ -169,7 +165,7 @@ def _refuse_nan(scores: np.ndarray) -> None:
 def _merge_by_argmax(tile: np.ndarray, first: int, best: Best) -> None:
     """Takes a tile's best entries, largest first, while rows improve; overwrites the tile."""
     rows, k = best[0].shape
-    found_scores, found_indices = _empty_best(rows, k)
+    found_scores, found_indices = no_neighbors(rows, k)
     active = np.arange(rows)
     for place in range(k):
         columns = tile.argmax(axis=1)

@@ -177,6 +177,11 @@ def _excess(row: np.ndarray) -> str:
     return "it holds NaN or infinity"
 
 
+def no_neighbors(rows: int, k: int) -> Neighbors:
+    """Scores and rows [rows, k] to begin with: minus infinity and -1."""
+    return np.full((rows, k), -np.inf, np.float32), np.full((rows, k), -1, np.int64)
+
+
 def row_blocks(array: np.ndarray, name: str = "vectors") -> Iterator[tuple[slice, np.ndarray]]:
     """Yields slices of rows and their blocks [rows, dim]: float64 if the array is, else float32.
 

@@ -31,7 +31,7 @@ from xling_jax.align import knn, mining
 from xling_jax.align.knn_index import EXACT
 from xling_jax.align.knn_numpy import keep_best
 from xling_jax.align.mining import Candidates
-from xling_jax.align.rows import AnyRows, Report, UnitRows
+from xling_jax.align.rows import AnyRows, Report, UnitRows, no_neighbors
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import naming_errors, read_json, whole_file, write_json
 
@@ -115,7 +115,7 @@ def stage_candidates(
     forward = _Rows(
         directory / "neighbors.json", made_from, {paths[0]: 4 * width, paths[1]: 8 * width}
     )
-    backward = _no_neighbors(m, min(k, n))
+    backward = no_neighbors(m, min(k, n))
     saved = lambda: directory / f"backward-{forward.done}.npz"
     if forward.done:
         try:
@@ -164,7 +164,7 @@ def join_parts(paths: Sequence[str], made_from: Mapping[str, Any], k: int) -> Ca
     """
     parts = [_read_part(path, made_from) for path in paths]
     num_source, num_target = sum(len(part.forward) for part in parts), len(parts[0].backward)
-    backward, done = _no_neighbors(num_target, min(k, num_source)), 0
+    backward, done = no_neighbors(num_target, min(k, num_source)), 0
     for part in parts:
         _merge(backward, part, done)
         done += len(part.forward)
@@ -184,10 +184,6 @@ def _read_part(path: str, made_from: Mapping[str, Any]) -> Candidates:
         return Candidates(**arrays)
     except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: {error}; run its share again with these inputs") from error
-
-
-def _no_neighbors(rows: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.full((rows, k), -np.inf, np.float32), np.full((rows, k), -1, np.int64)
 
 
 def _merge(best: tuple[np.ndarray, np.ndarray], found: Candidates, first: int) -> None:

@@ -341,54 +341,43 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
 
 
 def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
-    """Reads pairs of ids, lines `source id<TAB>target id`, maybe compressed, as pairs of rows.
-
-    Swapped columns are accepted, line by line: WMT16 puts French pages first in one file and
-    English pages in another. Lines that could be read either way are read as most others are.
-    """
+    """Reads pairs of rows by their ids, see `read_pairs_of_ids`; ValueError if there is none."""
     rows = [{name: row for row, name in enumerate(side.ids)} for side in (source, target)]
-    read, votes = [], 0
-    for number, line in enumerate(iterate_lines(path), 1):
-        cells = line.split("\t")
-        if len(cells) != 2:
-            rule = f"must be source id<TAB>target id; found {line!r:.80}"
-            raise ValueError(f"{path}:{number}: {rule}")
-        straight, swapped = (
-            first in rows[0] and second in rows[1] for first, second in (cells, cells[::-1])
-        )
-        votes += straight - swapped
-        read.append((number, cells, swapped, straight))
-    pairs = set()
-    for number, cells, swapped, straight in read:
-        if swapped and (votes < 0 or not straight):
-            cells.reverse()
-        for name, side, row_of in zip(cells, (source, target), rows):
-            if name not in row_of:
-                raise ValueError(f"{path}:{number}: {side.name} has no document {name!r:.80}")
-        pairs.add((rows[0][cells[0]], rows[1][cells[1]]))
+    pairs = read_pairs_of_ids(path, *rows)
     if not pairs:
         raise ValueError(f"{path}: must hold pairs source id<TAB>target id; found none")
-    return frozenset(pairs)
+    return frozenset((rows[0][first], rows[1][second]) for first, second in pairs)
 
 
 def read_pairs_of_ids(
     path: str | Path, source: Container[str], target: Container[str]
 ) -> list[tuple[str, str]]:
-    """Reads the pairs of documents that `xling align` writes, as ids of both sides.
+    """Reads lines `source id<TAB>target id`, maybe after a score, maybe compressed.
 
-    Lines are `score<TAB>source id<TAB>target id` or without the score, maybe compressed.
+    Swapped columns are accepted, line by line: WMT16 puts French pages first in one file and
+    English pages in another. Lines that could be read either way are read as most others are.
+
+    Raises:
+        ValueError: if a line is not a pair of known ids; says which line.
     """
-    pairs = []
+    read, votes = [], 0
     for number, line in enumerate(iterate_lines(path), 1):
         cells = line.split("\t")[-2:]
         where = f"{shown(path)}:{number}"
         if len(cells) != 2:
-            raise ValueError(f"{where}: must be score, source id and target id, separated by tabs")
+            raise ValueError(f"{where}: must be source id<TAB>target id; found {line!r:.80}")
+        straight, swapped = (
+            first in source and second in target for first, second in (cells, cells[::-1])
+        )
+        votes += straight - swapped
+        read.append((where, cells, swapped, straight))
+    for where, cells, swapped, straight in read:
+        if swapped and (votes < 0 or not straight):
+            cells.reverse()
         for cell, side, name in zip(cells, (source, target), ("source", "target")):
             if cell not in side:
                 raise ValueError(f"{where}: no {name} document has the id {cell!r:.80}")
-        pairs.append(tuple(cells))
-    return pairs
+    return [tuple(cells) for _, cells, _, _ in read]
 
 
 def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:
