@@ -99,13 +99,6 @@ def test_a_language_paired_with_itself_wants_rows_of_that_language_only():
     assert pairs({"de": "Guten Tag", "en": "Good day"}) == [("de", "en")]
 
 
-def test_held_out_text_in_any_language_drops_the_whole_row():
-    held_out = {content_hash("Bonjour!"): "dev"}
-    cleaner = RowCleaner(CleaningRules(), [("de", "en"), ("en", "fr")], held_out)
-    row = {"de": "Guten Tag", "en": "Good day", "fr": "« BONJOUR »"}
-    assert [reason for _, reason, _, _ in cleaner.clean(row)] == ["held_out", "held_out"]
-
-
 @pytest.mark.parametrize("german, reason", [("Ja", "held_out"), ("", "empty")])
 def test_held_out_text_comes_before_all_reasons_but_empty(german, reason):
     held_out = {content_hash("Hello"): "dev"}

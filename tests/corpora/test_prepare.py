@@ -254,16 +254,6 @@ def test_an_added_corpus_alone_is_cleaned(corpus, tmp_path, monkeypatch):
     }
 
 
-def test_with_a_given_vocabulary_an_added_corpus_leaves_other_pairs_alone(corpus, tmp_path):
-    prepared = prepare(workdir=tmp_path / "a", **settings(corpus))
-    vocab = {"model": str(prepared.vocab_path)}
-    prepare(workdir=tmp_path / "w", **settings(corpus, vocab=vocab))
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "w/data/de-en").rglob("*.npy")}
-    added = write_corpus(tmp_path / "added.tsv", 50, ("en", "fr"), seed=1)
-    prepare(workdir=tmp_path / "w", **settings(corpus, added, vocab=vocab))
-    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "w/data/de-en").rglob("*.npy")}
-
-
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_given_vocabulary_with_capitals_that_never_occur_is_named(tmp_path, lowercase, caplog):
     text = ["Haus und Hof", "Haus und Garten", "Hof und Garten"] * 5

@@ -1,14 +1,9 @@
 """Preparation of what cannot be prepared, and on disks that take no more."""
 
-import json
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from tests.corpora.small_corpus import prepare, settings, write_corpus
 from xling_jax.corpora.prepared import load_prepared
-from xling_jax.corpora.shards import PairTokens
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -86,39 +81,3 @@ def test_loading_unprepared_data_says_what_to_run(tmp_path):
 def test_a_workdir_that_cannot_be_made_is_named(corpus, tmp_path):
     with pytest.raises(OSError, match="corpus.tsv"):
         prepare(workdir=tmp_path / "corpus.tsv" / "w", **settings(corpus))
-
-
-@pytest.fixture
-def mounted(tmp_path):
-    """Mounts a small file system; skips where that is not allowed."""
-    directories = []
-
-    def mount(options: str) -> Path:
-        directory = tmp_path / f"mount{len(directories)}"
-        directory.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            pytest.skip("mounting needs root")
-        directories.append(directory)
-        return directory
-
-    yield mount
-    for directory in directories:
-        subprocess.run(["umount", str(directory)], check=False)
-
-
-def test_read_only_workdir_is_an_oserror_with_its_path(corpus, mounted):
-    with pytest.raises(OSError, match="Read-only file system.*mount0/w"):
-        prepare(workdir=mounted("ro,size=1m") / "w", **settings(corpus))
-
-
-@pytest.mark.parametrize("size_kb", [8, 60])
-def test_full_disk_is_an_oserror_with_its_path_and_leaves_nothing_half(corpus, mounted, size_kb):
-    workdir = mounted(f"size={size_kb}k") / "w"
-    with pytest.raises(OSError, match=f"{workdir}/"):
-        prepare(workdir=workdir, **settings(corpus))
-    assert not (workdir / "data/manifest.json").exists()
-    for pair in (workdir / "data").glob("??-??"):
-        assert len(PairTokens(pair)) == json.loads((pair / "pair.json").read_text())["rows"]

@@ -66,17 +66,6 @@ def test_a_long_job_logs_every_minute(clock, caplog):
     assert len(caplog.messages) == 180 + 5  # of half an hour, and of five minutes
 
 
-def test_a_total_may_be_unknown_or_come_later(clock, caplog):
-    caplog.set_level("INFO")
-    with Progress("clean", unit="row") as progress:
-        for clock[0], done, total in ((0, 100, None), (40, 8100, None), (80, 16100, 20100)):
-            progress(done, total)
-    assert caplog.messages == [
-        "clean: 8100 rows, 200/s",
-        "clean: 16100 of 20100 rows, 200/s, 20 s left",
-    ]
-
-
 def test_a_terminal_gets_a_bar_and_no_log_lines(clock, monkeypatch, caplog):
     caplog.set_level("INFO")
     terminal = put_terminal(monkeypatch)

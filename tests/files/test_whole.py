@@ -17,7 +17,6 @@ import pytest
 from xling_jax.files.embeddings import write_tensors
 from xling_jax.files.whole import (
     lock_directory,
-    naming_errors,
     read_json,
     remove_temporary,
     whole_directory,
@@ -91,15 +90,6 @@ def test_only_regular_files_are_replaced(tmp_path):
         write_whole(tmp_path / "pipe", b"")
     with pytest.raises(ValueError, match="is a directory; name a file"):
         write_whole(tmp_path, b"")
-
-
-def test_errors_that_are_not_of_writing_pass_unchanged(tmp_path):
-    for error in (OSError("another process ended"), FileNotFoundError(2, "no", "/x")):
-        with pytest.raises(OSError) as caught, naming_errors(tmp_path):
-            raise error
-        assert caught.value is error
-    with pytest.raises(OSError, match=f"disk full.*{tmp_path}"), naming_errors(tmp_path):
-        raise OSError("100 requested and 3 written")  # as numpy does
 
 
 def test_a_directory_appears_when_it_is_complete_and_replaces_another(tmp_path):

@@ -136,11 +136,12 @@ def find(path: str) -> list[str]:
     """The files below a directory, or that match the pattern of a URL, sorted."""
     if not is_url(path):
         return sorted(str(found) for found in Path(path).rglob("*") if found.is_file())
-    scheme = path.partition("://")[0]
-    with _store(path) as (store, root):
+    found, scheme = {}, path.partition("://")[0]
+    with _store(path) as (store, root), contextlib.suppress(FileNotFoundError):
         search = store.glob if _PATTERN.search(path) else store.find
-        found = search(root, detail=True).items()
-    return sorted(f"{scheme}://{p.lstrip('/')}" for p, info in found if info["type"] == "file")
+        found = search(root, detail=True)
+    files = (name for name, info in found.items() if info["type"] == "file")
+    return sorted(f"{scheme}://{name.lstrip('/')}" for name in files)
 
 
 def state(path: str) -> tuple[int, int | str]:

@@ -183,19 +183,6 @@ def test_what_is_missing_is_made_again(corpora, tmp_path, direct, on_beam):
         assert published(tmp_path / "w") == made, name
 
 
-def test_the_command_keeps_them(corpora, tmp_path, capsys):
-    command = arguments("prepare", corpora[0], tmp_path / "w", "--config.vocab.size=80")
-    assert main([*command, "--runner=direct"]) == 0
-    made = published(tmp_path / "w")
-    (tmp_path / "w/checkpoints/00000002").mkdir(parents=True)
-    assert main([*command, "--runner=direct"]) == 0
-    for words in ([], ["--runner=direct"]):
-        capsys.readouterr()
-        assert main([*command, "--config.cleaning.max_words=6", *words]) == 1
-        assert "data: cleaning.max_words was 100, now 6; choose" in capsys.readouterr().err
-        assert published(tmp_path / "w") == made
-
-
 @pytest.mark.parametrize(
     "error, status, message",
     [
@@ -227,31 +214,6 @@ def test_data_of_other_settings_are_replaced(corpora, tmp_path, direct):
     for pair in ("de-fr", "de-en"):  # no empty shards are left of the others
         assert len(PairTokens(tmp_path / "w/data" / pair)) > 0
     assert not (tmp_path / "w/data/en-fr").exists()
-
-
-def test_after_a_broken_corpus_is_mended_only_it_is_cleaned(corpora, tmp_path, direct, monkeypatch):
-    broken = write_corpus(tmp_path / "broken.tsv", 100, seed=1)
-    text = (tmp_path / "broken.tsv").read_text()
-    (tmp_path / "broken.tsv").write_text(text.partition("\n")[0])
-    specs = (broken, *corpora)
-    with pytest.raises(ValueError) as local:
-        prepare(workdir=tmp_path / "local", **settings(*specs))
-    with pytest.raises(ValueError) as there:
-        prepare_on(direct, workdir=tmp_path / "beam", **settings(*specs))
-    assert str(there.value) == str(local.value)
-    assert "broken.tsv: no row holds text" in str(there.value)
-    (tmp_path / "broken.tsv").write_text(text)
-    sizes = []
-    clean = pair_text.ChunkCleaner.__call__
-    monkeypatch.setattr(
-        pair_text.ChunkCleaner,
-        "__call__",
-        lambda self, chunk: sizes.append(len(chunk)) or clean(self, chunk),
-    )
-    prepare_on(direct, workdir=tmp_path / "beam", **settings(*specs))
-    assert sum(sizes) == 100
-    prepare(workdir=tmp_path / "local", **settings(*specs))
-    assert published(tmp_path / "beam") == published(tmp_path / "local")
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,6 @@ def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, mess
             ["--runner=direct", "--beam-options=--help"],
             "--runner direct: its options are in Beam's documentation",
         ),
-        (["--beam-options=--parallelism=2"], "--beam-options need --runner"),
         (["--runner=direct", "--num-workers=2"], "--num-workers is for processes of this machine"),
     ],
 )

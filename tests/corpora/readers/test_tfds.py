@@ -1,7 +1,6 @@
 """TFDS datasets: our builders on dummy data, and what of a dataset becomes a row."""
 
 import gzip
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -86,13 +85,6 @@ def test_para_crawl_5_keeps_lines_of_two_texts(tmp_path):
     assert [row.texts for row in rows] == [{"en": "Yes.", "it": "Sì."}, {"en": "No.", "it": "No."}]
 
 
-def test_prepared_dataset_is_not_prepared_again(europarl):
-    first = _read("europarl_v7/de-en", ("en", "de"), europarl)
-    shutil.rmtree(europarl / "downloads")
-    check_downloaded([open_corpus(f"tfds:europarl_v7/de-en?data_dir={europarl}")])
-    assert _read("europarl_v7/de-en", ("en", "de"), europarl) == first
-
-
 @pytest.mark.parametrize("builder", tfds_builders.BUILDERS)
 def test_every_builder_says_where_it_comes_from(tmp_path, builder):
     info = tfds.builder(f"{builder.name}/de-en", data_dir=tmp_path).info
@@ -102,16 +94,11 @@ def test_every_builder_says_where_it_comes_from(tmp_path, builder):
     assert info.description
 
 
-def test_europarl_has_all_pairs_of_its_21_languages():
-    assert len(tfds_builders.EuroparlV7.builder_configs) == 21 * 20 // 2
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("europarl_v8/de-en", r"unknown dataset; did you mean europarl_v7\?"),
         ("europarl_v7/en-de", "must name a configuration of europarl_v7, .*; found 'en-de'"),
-        ("europarl_v7", "must name a configuration of europarl_v7, .*; found ''"),
         ("europarl_v7/de-en:1.0.0", "cannot be loaded at version 1.0.0"),
         ("a b", "must be tfds:NAME"),
     ],
@@ -175,6 +162,7 @@ def test_equal_english_joins_in_the_order_of_occurrence():
     german = pivot_rows(
         "de", ("Thank you.", "Danke."), ("One.", "Eins."), ("Thank you.", "Danke schön."),
         ("Thank you.", "Vielen Dank."), ("one.", "eins."), ("Two.", ""), ("", "Drei."),
+        ("Two.", "Zwei."),
     )  # fmt: skip
     spanish = pivot_rows(
         "es", ("One.", "Uno."), ("Thank you.", "Gracias."), ("Two.", "Dos."), ("", "Tres."),
@@ -184,12 +172,5 @@ def test_equal_english_joins_in_the_order_of_occurrence():
         (1, {"de": "Danke.", "es": "Gracias."}),
         (2, {"de": "Eins.", "es": "Uno."}),
         (3, {"de": "Danke schön.", "es": "Muchas gracias."}),
-    ]
-
-
-def test_a_row_without_text_in_the_other_language_takes_no_partner():
-    german = pivot_rows("de", ("Yes.", ""), ("Yes.", "Ja."))
-    italian = pivot_rows("it", ("Yes.", ""), ("Yes.", "Sì."))
-    assert list(tfds_builders.join_on("en", german, italian, ("de", "it"))) == [
-        (2, {"de": "Ja.", "it": "Sì."})
+        (8, {"de": "Zwei.", "es": "Dos."}),  # a row without text takes no partner
     ]

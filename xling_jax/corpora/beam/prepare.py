@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,6 +15,7 @@ from xling_jax.corpora.specs import open_corpus
 from xling_jax.files import urls
 
 # The records of stages, without those of single shards.
+_MANIFEST = "data/manifest.json"
 _RECORDS = ("text.json", "pair.json", "counts.json", "manifest.json", "input_hashes.json")
 
 
@@ -30,7 +31,7 @@ def prepare(
 
     This machine plans and waits. It reads what is held out of training and a vocabulary that the
     config names, finds duplicates by 8 bytes a row, and trains the vocabulary on its sample. The
-    workdir is a directory, the same for all workers, or a URL of a file system of Beam's.
+    workdir is a directory, the same for all workers, or a URL.
 
     Returns:
         The content of `counts.json`.
@@ -55,55 +56,46 @@ def prepare(
 
 @contextlib.contextmanager
 def _records_here(workdir: str) -> Iterator[Path]:
-    """Gives a directory with the records of a workdir; its changes are copied back."""
+    """Gives a directory with the records of a workdir at a URL; they are copied back.
+
+    The manifest comes last, and only without an error; then what no stage uses is removed.
+    """
     if not urls.is_url(workdir):
         yield Path(workdir)
         return
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         for path in urls.find(workdir):
-            relative = path.removeprefix(f"{workdir}/")
-            if relative.startswith("vocab/") or relative.endswith(_RECORDS):
+            if _is_record(relative := path.removeprefix(f"{workdir}/")):
                 copy_file(path, directory / relative)
-        before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-        is_done = False
+        done = False
         try:
             yield directory
-            is_done = True
+            done = True
         except (ValueError, OSError) as error:
             if name not in str(error):
                 raise
             raise type(error)(str(error).replace(name, workdir)) from error
         finally:
-            _copy_back(directory, workdir, before, is_done)
+            files = (path for path in directory.rglob("*") if path.is_file())
+            names = [path.relative_to(directory).as_posix() for path in files]
+            for record in sorted(filter(_is_record, names), key=lambda n: (n == _MANIFEST, n)):
+                if done or record != _MANIFEST:
+                    urls.write(f"{workdir}/{record}", (directory / record).read_bytes())
+        _remove_unused(workdir, names)
 
 
-def _copy_back(directory: Path, workdir: str, before: dict[Path, bytes], is_done: bool) -> None:
-    """Copies records that are new or changed, the manifest last, and removes what is not used."""
-    files = [path for path in directory.rglob("*") if path.is_file()]
-    names = {path.relative_to(directory).as_posix(): path for path in files}
-    last = "data/manifest.json"
-    for name, path in sorted(names.items(), key=lambda item: (item[0] == last, item[0])):
-        is_record = name.startswith("vocab/") or name.endswith(_RECORDS)
-        if not is_record or ".partial/" in name or (name == last and not is_done):
-            continue
-        if (content := path.read_bytes()) != before.get(path) or name == last:
-            urls.write(f"{workdir}/{name}", content)
-    if not is_done:
-        return
-    stages = {
-        PurePosixPath(name).parent for name in names if name.endswith(("pair.json", "text.json"))
-    }
+def _is_record(name: str) -> bool:
+    return name.startswith("vocab/") or (name.endswith(_RECORDS) and ".partial/" not in name)
 
-    def is_used(name: str) -> bool:
-        if name.startswith("vocab/"):
-            return name in names
-        path = PurePosixPath(name)
-        in_stage = not stages.isdisjoint(path.parents) and path.name != UNFINISHED
-        return in_stage or path.parent == PurePosixPath("data")
 
+def _remove_unused(workdir: str, names: Sequence[str]) -> None:
+    """Removes what is in no stage that has a record here."""
+    stages = {PurePosixPath(n).parent for n in names if n.endswith(("pair.json", "text.json"))}
     for top in ("data", "vocab"):
-        found = urls.find(f"{workdir}/{top}")
-        for path in found:
-            if not is_used(path.removeprefix(f"{workdir}/")):
+        for path in urls.find(f"{workdir}/{top}"):
+            name = PurePosixPath(path.removeprefix(f"{workdir}/"))
+            in_stage = not stages.isdisjoint(name.parents) and name.name != UNFINISHED
+            is_vocab = top == "vocab" and str(name) in names
+            if not (in_stage or is_vocab or str(name.parent) == "data"):
                 urls.remove(path)
