@@ -44,7 +44,8 @@ $(VENV)/installed-test: setup.py | $(VENV)/bin/python
 
 $(VENV)-beam/installed: setup.py
 	$(PYTHON) -m venv $(VENV)-beam
-	$(VENV)-beam/bin/python -m pip install -q --disable-pip-version-check -e '.[beam]' 'moto[server]' pytest pytest-timeout
+	@# Named first, s3fs and moto get versions of botocore that fit both; otherwise pip tries them all.
+	$(VENV)-beam/bin/python -m pip install -q --disable-pip-version-check s3fs 'moto[server]' -e '.[beam]' pytest pytest-timeout
 	touch $@
 
 $(VENV)/installed-docs: setup.py | $(VENV)/bin/python
