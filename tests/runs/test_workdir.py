@@ -55,8 +55,10 @@ def test_a_start_that_is_refused_leaves_the_copy_of_a_url_as_it_is(tmp_path, mon
     stored = {"metrics.jsonl": b"stored", "config.json": b"{}"}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(urls, "exists", lambda *_: True)
-    monkeypatch.setattr(urls, "read", lambda url: stored.get(url.rpartition("/")[2]))
-    monkeypatch.setattr(urls, "get", lambda *_: None)
+    content_of = lambda url: stored.get(url.rpartition("/")[2])
+    fetch = lambda url, path: content_of(url) and path.write_bytes(content_of(url))
+    monkeypatch.setattr(urls, "read", content_of)
+    monkeypatch.setattr(urls, "get", fetch)
     first = Workdir("gs://bucket/run")
     assert first.read_config() == b"{}"
     with first.in_use():
