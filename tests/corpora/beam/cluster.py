@@ -58,26 +58,20 @@ class Cluster:
 
     @property
     def store(self):
-        """A client of the object store."""
-        import boto3
+        """The object store."""
+        import s3fs
 
-        names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        endpoint, key, secret = (self.environment[name] for name in names)
-        return boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            aws_access_key_id=key,
-            aws_secret_access_key=secret,
-            region_name="us-east-1",
+        return s3fs.S3FileSystem(
+            key=self.environment["AWS_ACCESS_KEY_ID"],
+            secret=self.environment["AWS_SECRET_ACCESS_KEY"],
+            endpoint_url=self.environment["AWS_ENDPOINT_URL"],
+            use_listings_cache=False,
         )
 
     def files(self, directory: str) -> dict[str, bytes]:
         """The objects below a directory of the bucket."""
-        pages = self.store.get_paginator("list_objects_v2")
-        found = pages.paginate(Bucket=BUCKET, Prefix=f"{directory}/")
-        names = [one["Key"] for page in found for one in page.get("Contents", ())]
-        read = lambda name: self.store.get_object(Bucket=BUCKET, Key=name)["Body"].read()
-        return {name.removeprefix(f"{directory}/"): read(name) for name in names}
+        top = f"{BUCKET}/{directory}/"
+        return {name.removeprefix(top): self.store.cat_file(name) for name in self.store.find(top)}
 
 
 @contextlib.contextmanager
@@ -99,7 +93,7 @@ def cluster(directory: Path) -> Iterator[Cluster]:
     try:
         for port in ports:
             _wait_for(port, processes)
-        made.store.create_bucket(Bucket=BUCKET)
+        made.store.mkdir(BUCKET)
         yield made
     finally:
         for process in processes:

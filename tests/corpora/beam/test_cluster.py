@@ -15,8 +15,8 @@ from tests.corpora.small_corpus import write_corpus
 
 pytestmark = [
     pytest.mark.skipif(
-        not all(map(importlib.util.find_spec, ("apache_beam", "boto3", "moto"))),
-        reason="needs apache-beam, boto3 and moto",
+        not all(map(importlib.util.find_spec, ("apache_beam", "s3fs", "moto"))),
+        reason="needs apache-beam, s3fs and moto",
     ),
     pytest.mark.slow,
 ]
@@ -58,7 +58,7 @@ def test_workers_that_share_no_directory_write_the_bytes_of_one_machine(there, x
         file.write("\n".join(row[1] for row in rows) + "\n")
     for path in tmp_path.iterdir():
         if path.is_file():
-            there.store.upload_file(str(path), BUCKET, f"text/{path.name}")
+            there.store.pipe_file(f"{BUCKET}/text/{path.name}", path.read_bytes())
     names = ("tsv:{}/**/*.tsv", "moses:{}/third@de-en")
     local = xling(tuple(name.format(tmp_path) for name in names), str(tmp_path / "local"))
     assert local.returncode == 0, local.stderr
@@ -89,7 +89,7 @@ def test_workers_that_share_no_directory_write_the_bytes_of_one_machine(there, x
     left = [path for path in (tmp_path / "launcher").rglob("*") if path.is_file()]
     assert all(".cache" in str(path) or "matplotlib" in str(path) for path in left), left
     # Once there is a checkpoint, the data stay.
-    there.store.put_object(Bucket=BUCKET, Key="runs/w/checkpoints/00000002/state", Body=b"x")
+    there.store.pipe_file(f"{BUCKET}/runs/w/checkpoints/00000002/state", b"x")
     refused = xling(
         tuple(name.format(f"s3://{BUCKET}/text") for name in names),
         f"s3://{BUCKET}/runs/w/",
@@ -103,7 +103,7 @@ def test_workers_that_share_no_directory_write_the_bytes_of_one_machine(there, x
 
 
 def test_errors_of_workers_are_one_line_here(there, xling, tmp_path):
-    there.store.put_object(Bucket=BUCKET, Key="bad/a.tsv", Body=b"de\ten\n\n")
+    there.store.pipe_file(f"{BUCKET}/bad/a.tsv", b"de\ten\n\n")
     words = ("--runner=PortableRunner", f"--beam-options={' '.join(there.options)}")
     done = xling((f"tsv:s3://{BUCKET}/bad/*.tsv",), f"s3://{BUCKET}/runs/bad", *words)
     assert done.returncode == 1
