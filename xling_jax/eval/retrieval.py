@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
 from xling_jax.eval.retrieval_data import ALTERED_KINDS, Altered, RetrievalData
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
-
-if TYPE_CHECKING:
-    pass
 
 _logger = logging.getLogger(__name__)
 

@@ -318,5 +318,5 @@ def plan_summary(batches: TranslationBatches) -> Mapping[str, object]:
         "bucket_lengths": [bucket.length for bucket in plan.buckets],
         "batches_per_epoch": plan.batches_per_epoch,
         "too_long_for_buckets": plan.num_skipped,
-        "padding_efficiency": round(batches.efficiency, 4),
+        "padding_efficiency": round(float(batches.efficiency), 4),
     }
