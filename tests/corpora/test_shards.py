@@ -1,8 +1,13 @@
+import concurrent.futures
+import gc
+import sys
+import time
+
 import numpy as np
 import pytest
 
 from tests.train.synthetic import pack_rows
-from xling_jax.corpora.shards import PairTokens, token_dtype, write_shard
+from xling_jax.corpora.shards import PairTokens, prepared_array, token_dtype, write_shard
 
 PAD = 1
 
@@ -68,6 +73,27 @@ def test_a_directory_without_shards_says_what_to_do(tmp_path):
     (tmp_path / "de-en" / "00000.tmp").mkdir(parents=True)
     with pytest.raises(ValueError, match="xling prepare"):
         PairTokens(tmp_path / "de-en")
+
+
+def test_threads_that_change_while_a_header_is_parsed_damage_nothing(tmp_path):
+    """As with JAX, which calls Python when garbage is collected; CPython issue 106905."""
+    np.save(path := tmp_path / "a.npy", np.arange(3))
+    yields, interval, threshold = (
+        lambda *_: time.sleep(0),
+        sys.getswitchinterval(),
+        gc.get_threshold(),
+    )
+    gc.callbacks.append(yields)
+    gc.set_threshold(20)
+    sys.setswitchinterval(1e-6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            read = lambda _: prepared_array(path, "damaged", tmp_path).sum()
+            assert {*pool.map(read, range(3000))} == {3}
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(yields)
 
 
 def test_the_smallest_dtype_holds_every_id():

@@ -12,6 +12,7 @@ Row i of one language translates row i of the other. Pairs held out for the vali
 
 import concurrent.futures
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from xling_jax.files.whole import naming_errors, read_json, whole_directory
 
 VALIDATION = "validation"
 _DAMAGED = "damaged token shard"
+# NumPy parses headers as Python, which fails at times in several threads of Python 3.11.
+_ONE_HEADER = threading.Lock()
 
 
 def pair_name(first: str, second: str) -> str:
@@ -86,7 +89,8 @@ def prepared_array(
     try:
         if expected_hash is not None and hash_file(path) != expected_hash:
             raise ValueError("its content is not what was written")
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        with _ONE_HEADER:
+            return np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python, which fails in many ways
         raise DamagedData(path, f"{what}: {one_line(error, 200)}", directory) from error
 
