@@ -230,7 +230,7 @@ class PairPlan:
                 for language, number in found.get(name, {}).items():
                     by_language[language] += number
             for key in ("no_tokens", "rows"):
-                counts[shard.corpus][key] += found[key]
+                counts[shard.corpus][key] += found.get(key, found.get("too_many_tokens"))  # of 0.3
         num_rows = sum(found["rows"] for found in counts.values())
         if not num_rows:
             raise ValueError(
