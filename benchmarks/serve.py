@@ -33,7 +33,6 @@ import numpy as np
 SENTENCES = Path(__file__).parents[1] / "configs/quickstart_sentences.tsv"
 SIZES = (1, 16, 64)
 CONNECTIONS = 64
-PATIENCE_S = 30  # servers with a short queue of connections forget some
 
 
 def sentences() -> list[str]:
@@ -54,13 +53,15 @@ def requests(size: int, model: str, count: int = 50) -> list[bytes]:
     return made
 
 
-async def connection(port: int, asked: Iterator[bytes], until: float, results: list) -> None:
+async def connection(
+    port: int, asked: Iterator[bytes], until: float, patience_s: float, results: list
+) -> None:
     """Asks until a time; adds (status or 0 if the connection broke, seconds) of every request."""
     reader = writer = None
     while (started := time.perf_counter()) < until:
         status = 0
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(patience_s):
                 if writer is None:
                     reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(next(asked))
@@ -77,7 +78,7 @@ async def connection(port: int, asked: Iterator[bytes], until: float, results: l
         writer.close()
 
 
-def load(port: int, asked: list[bytes], seconds: float) -> np.ndarray:
+def load(port: int, asked: list[bytes], seconds: float, patience_s: float = 30) -> np.ndarray:
     """Drives a server; returns status and seconds of every request, [requests, 2]."""
     results: list[tuple[int, float]] = []
 
@@ -85,7 +86,7 @@ def load(port: int, asked: list[bytes], seconds: float) -> np.ndarray:
         until = time.perf_counter() + seconds
         shared = itertools.cycle(asked)
         await asyncio.gather(
-            *(connection(port, shared, until, results) for _ in range(CONNECTIONS))
+            *(connection(port, shared, until, patience_s, results) for _ in range(CONNECTIONS))
         )
 
     asyncio.run(run())
@@ -120,14 +121,14 @@ def rss_mb(pid: int) -> float:
     return total
 
 
-def measure(name: str, command: str, model: str, seconds: float) -> None:
+def measure(name: str, command: str, model: str, seconds: float, patience_s: float) -> None:
     """Prints a row for each number of texts."""
     with serving(command) as (port, pid):
         for size in SIZES:
             asked = requests(size, model)
-            load(port, asked, 1)
+            load(port, asked, 1, patience_s)
             started = time.perf_counter()
-            results = load(port, asked, seconds)
+            results = load(port, asked, seconds, patience_s)
             seconds_in_all = time.perf_counter() - started  # the last answers come later
             latencies = 1000 * results[results[:, 0] == 200, 1]
             lost = len(results) - len(latencies)
@@ -183,6 +184,8 @@ def main() -> None:
     parser.add_argument("--model", default="mini", help="as requests name it")
     parser.add_argument("--sentence-transformers", metavar="PATH")
     parser.add_argument("--seconds", type=float, default=10)
+    # Servers with a short queue of connections forget some.
+    parser.add_argument("--patience", type=float, default=30, help="seconds for an answer")
     parser.add_argument("--minutes", type=float, help="soak instead")
     parser.add_argument("--app", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -200,7 +203,7 @@ def main() -> None:
         if args.minutes:
             soak(name, command, args.model, args.minutes)
         else:
-            measure(name, command, args.model, args.seconds)
+            measure(name, command, args.model, args.seconds, args.patience)
 
 
 if __name__ == "__main__":

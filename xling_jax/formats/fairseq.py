@@ -17,12 +17,20 @@ from typing import Any
 import numpy as np
 
 from xling_jax.encode.model_directory import save_model
+from xling_jax.files.untrusted import named
 from xling_jax.formats.huggingface_files import Tensors
-from xling_jax.formats.laser import find_beside, read_vocabulary
 from xling_jax.formats.torch_file import load_torch
 from xling_jax.registry import check_choice
-from xling_jax.text.laser_vocab import SPECIAL_IDS, LaserText, LaserVocab
-from xling_jax.text.vocabularies import load_sentencepiece
+from xling_jax.text.laser_vocab import (
+    CODES_FILE,
+    DICTIONARY_FILE,
+    SPECIAL_IDS,
+    VOCABULARY_FILE,
+    LaserText,
+    LaserVocab,
+    dictionary_file,
+)
+from xling_jax.text.vocabularies import SENTENCEPIECE_FILE, load_sentencepiece
 
 FAMILY = "fairseq"
 
@@ -213,3 +221,29 @@ def _save(
         **settings,
     )
     return recorded
+
+
+def find_beside(path: Path, suffix: str, shared: str = "") -> Path:
+    """The file of a suffix with the name of another, with one that encoders share, or alone."""
+    for found in (path.with_suffix(suffix), path.with_name(f"{shared}{suffix}")):
+        if found.is_file():
+            return found
+    alone = sorted(path.parent.glob(f"*{suffix}"))
+    if len(alone) != 1:
+        found = ", ".join(file.name for file in alone) or "none"
+        raise ValueError(
+            f"{path}: needs its {suffix} file beside it; found {found}; name it with --vocabulary"
+        )
+    return alone[0]
+
+
+def read_vocabulary(path: Path, dictionary: Mapping[str, int], text: LaserText) -> LaserVocab:
+    """The vocabulary of a dictionary and the file of its splitter; ValueError if it is broken."""
+    files = {DICTIONARY_FILE: dictionary_file(dictionary)}
+    if path.suffix == ".fcodes":
+        files[CODES_FILE] = path.read_bytes()
+        files[VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
+    else:
+        files[SENTENCEPIECE_FILE] = path.read_bytes()
+    with named(path):
+        return LaserVocab(files, text)

@@ -10,14 +10,14 @@ id}).
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from xling_jax.encode.model_directory import ModelSpec, load_model, save_model
-from xling_jax.files.untrusted import named
+from xling_jax.formats.fairseq import convert_laser3, find_beside, read_vocabulary
 from xling_jax.formats.huggingface_files import Tensors
 from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.torch_file import import_torch, load_torch
@@ -77,8 +77,6 @@ def convert_laser(
         (checkpoint,) = files
     state = load_torch(checkpoint, f"; {_SUPPORTED}")
     if isinstance(state, dict) and {"cfg", "model"} <= state.keys():
-        from xling_jax.formats.fairseq import convert_laser3
-
         settings = {"languages": languages, "max_length_tokens": max_length_tokens}
         settings |= {"vocabulary": vocabulary, "language": language, "overwrite": overwrite}
         return convert_laser3(state, checkpoint, directory, **settings)
@@ -182,32 +180,6 @@ def _layer(
         "recurrent_kernel": take("weight_hh", hidden).swapaxes(1, 2),
         "bias": take("bias_ih") + take("bias_hh"),
     }
-
-
-def find_beside(path: Path, suffix: str, shared: str = "") -> Path:
-    """The file of a suffix with the name of another, with one that encoders share, or alone."""
-    for found in (path.with_suffix(suffix), path.with_name(f"{shared}{suffix}")):
-        if found.is_file():
-            return found
-    alone = sorted(path.parent.glob(f"*{suffix}"))
-    if len(alone) != 1:
-        found = ", ".join(file.name for file in alone) or "none"
-        raise ValueError(
-            f"{path}: needs its {suffix} file beside it; found {found}; name it with --vocabulary"
-        )
-    return alone[0]
-
-
-def read_vocabulary(path: Path, dictionary: Mapping[str, int], text: LaserText) -> LaserVocab:
-    """The vocabulary of a dictionary and the file of its splitter; ValueError if it is broken."""
-    files = {laser_vocab.DICTIONARY_FILE: laser_vocab.dictionary_file(dictionary)}
-    if path.suffix == ".fcodes":
-        files[laser_vocab.CODES_FILE] = path.read_bytes()
-        files[laser_vocab.VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
-    else:
-        files[SENTENCEPIECE_FILE] = path.read_bytes()
-    with named(path):
-        return LaserVocab(files, text)
 
 
 def export_laser(
