@@ -53,6 +53,7 @@ def test_no_cluster_is_one_line():
 def test_a_sigterm_after_the_last_update_does_not_hold_up_the_end(monkeypatch):
     """JAX's shutdown then waits for the next update of the others, which never comes."""
     left, statuses = threading.Event(), []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax.distributed, "initialize", lambda **_: None)
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: left.wait(3))
     monkeypatch.setattr(distributed, "meet", lambda name: None)
@@ -62,6 +63,36 @@ def test_a_sigterm_after_the_last_update_does_not_hold_up_the_end(monkeypatch):
     with distributed.joined(argparse.Namespace(**words, process_id=0)):
         pass
     assert statuses == [128 + signal.SIGTERM]
+
+
+_ALONE = """
+import argparse, os, signal, sys
+from xling_jax.cli import distributed
+
+if sys.argv.pop() == "slurm":  # which finds a job of one task
+    import jax
+    join = jax.distributed.initialize
+    address = {"coordinator_address": "localhost:%s" % sys.argv[2].rpartition(":")[2]}
+    address |= {"cluster_detection_method": "deactivate"}
+    jax.distributed.initialize = lambda **_: join(num_processes=1, process_id=0, **address)
+    sys.argv[1:] = ["--distributed"]
+parser = argparse.ArgumentParser()
+distributed.add_arguments(parser)
+with distributed.joined(parser.parse_args()) as processes:
+    print(processes.count, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize("found", ["given", "slurm"])
+def test_one_process_takes_its_signals_as_if_alone(found):
+    """Otherwise JAX would keep them for the other processes to agree on a step."""
+    words = ["--coordinator", free_address(), "--num-processes", "1", "--process-id", "0", found]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-c", _ALONE, *words], env=environment, capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stdout.split()) == (-signal.SIGTERM, ["1"]), ran.stderr
 
 
 # Joins, meets the other, then ends as told, while the other waits to meet again.

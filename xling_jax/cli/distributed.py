@@ -77,6 +77,11 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise OSError(f"timed out joining the other processes: {reason}") from error
+    if jax.process_count() == 1:  # a job of one task
+        jax.distributed.shutdown()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which JAX keeps for several processes
+        yield Processes()
+        return
     try:
         _logger.info(
             "process %d of %d, %d of %d devices",
@@ -141,7 +146,7 @@ def _bypass_proxy(coordinator: str) -> None:
 
 
 def _initialize_arguments(args: argparse.Namespace) -> dict | None:
-    """Arguments of `jax.distributed.initialize`; None for a single process."""
+    """Arguments of `jax.distributed.initialize`; None for a process that is to find no others."""
     names = ("coordinator", "num_processes", "process_id")
     missing = [flag(name) for name in names if getattr(args, name) is None]
     if len(missing) == len(names):
@@ -160,6 +165,8 @@ def _initialize_arguments(args: argparse.Namespace) -> dict | None:
             f"--process-id {args.process_id} must be from 0 to --num-processes - 1 = "
             f"{args.num_processes - 1}"
         )
+    if args.num_processes == 1:
+        return None
     return {
         "coordinator_address": args.coordinator,
         "num_processes": args.num_processes,
