@@ -146,6 +146,10 @@ def test_a_misspelt_argument_is_named_rather_than_what_is_missing_without_it(cap
         (f"{embed} --overwite".split(), "unknown argument --overwite; did you mean --overwrite?"),
         (f"{train} --confg.encoder.width=8".split(), "--confg.encoder.width=8"),
         (f"{train} --workdri=w".split(), "--workdri=w"),
+        (
+            ["mine", "--source", "a", "--target", "b", "--output", "c", "--precison", "0.9"],
+            "unknown argument --precison; did you mean --precision",
+        ),
         (["embed", "--mdoel=mini", "--quiet"], "unknown argument --mdoel=mini; did you mean --mod"),
         (["evaluate", "retrieval", "--modl", "m"], "unknown argument --modl; did you mean --mod"),
         (["embed", "--inp", "a", "--config.a=1"], "error: the following arguments are required"),

@@ -16,12 +16,12 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from xling_jax.cli.options import LazyParser, add_subcommands, flag
+from xling_jax.cli.options import LazyParser, add_subcommands
 from xling_jax.files import progress
 from xling_jax.files.leaving import leave
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError
-from xling_jax.registry import Registry, did_you_mean
+from xling_jax.registry import Registry
 from xling_jax.version import __version__
 
 COMMANDS = Registry(
@@ -150,10 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     overrides = [word for word in rest if word.startswith("--config.")]
     unknown = [word for word in rest if word not in overrides]
     if unknown or (overrides and not hasattr(args, "config")):
-        word = (unknown or overrides)[0]
-        flags = [flag(name) for name in vars(args) if name not in ("command", "run", "words")]
-        hint = did_you_mean(word.partition("=")[0], flags)
-        parser.error(f"{args.command}: unknown argument {word}{hint and f'; {hint}'}")
+        args.parser.refuse((unknown or overrides)[0])
     args.config_overrides = overrides
     _set_up(args.quiet)
     from xling_jax.cli.remote import local_arguments

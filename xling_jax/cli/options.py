@@ -91,7 +91,14 @@ class LazyParser(argparse.ArgumentParser):
         if fill:
             fill(self)
         self._words = args or ()
-        return super().parse_known_args(args, namespace)
+        parsed, rest = super().parse_known_args(args, namespace)
+        if not hasattr(parsed, "parser"):  # of the command, not of those above it
+            parsed.parser = self
+        return parsed, rest
+
+    def refuse(self, word: str) -> NoReturn:
+        """Ends with the error for a word that the command does not take."""
+        self.error(next(self._unknown(), f"unknown argument {word}"))
 
     def error(self, message: str) -> NoReturn:
         """Reports wrong use in one line, unlike `ArgumentParser`; exit status 2."""
