@@ -17,6 +17,7 @@ from xling_jax.corpora.options import VocabOptions
 from xling_jax.corpora.prepared import is_made_with, load_prepared
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.shards import PairTokens
+from xling_jax.files.whole import read_json, write_record
 from xling_jax.text.vocab import Vocab, train_vocab
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
@@ -321,6 +322,15 @@ def test_options_that_a_version_lacks_were_as_by_default_and_those_that_are_gone
     manifest["settings"]["cleaning"] |= {"min_words": 1}
     assert is_made_with(manifest, preparation(**given))
     assert not is_made_with(manifest, preparation(**given | {"seed": 9}))
+
+
+def test_shards_of_a_version_with_a_limit_of_tokens_are_counted(corpus, tmp_path):
+    first = prepare(workdir=tmp_path / "w", **settings(corpus))
+    for path in (first.directory / "de-en").glob("[0-9]*.json"):
+        record = read_json(path)
+        write_record(path, record | {"too_many_tokens": record.pop("no_tokens")})
+    (first.directory / "de-en/pair.json").unlink()
+    assert prepare(workdir=tmp_path / "w", **settings(corpus)).counts == first.counts
 
 
 def test_the_number_of_first_rows_of_a_corpus_is_part_of_what_data_are(corpus, tmp_path):

@@ -197,10 +197,11 @@ def row_blocks(array: np.ndarray, name: str = "vectors") -> Iterator[tuple[slice
 def nearest_of(
     candidates: np.ndarray, queries: AnyRows, keys: AnyRows, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks candidates [n, c] int, rows of `keys` for each of `queries`, by exact inner products.
+    """Ranks candidates [n, c] int, rows of `keys` [m, dim] for each of `queries` [n, dim].
 
-    Returns scores [n, k] float32, best first, and candidates [n, k] int64; equal scores lowest row
-    first; minus infinity and -1 where there are fewer than k. A candidate of -1 is none.
+    By exact inner products. Returns scores [n, k] float32, best first, and candidates [n, k] int64;
+    equal scores lowest row first; minus infinity and -1 where there are fewer than k. A candidate
+    of -1 is none.
     """
     # In order of row, so that ties are; -1 comes first and is sorted out by its score.
     candidates = np.sort(candidates, axis=1)

@@ -332,8 +332,9 @@ def represent_documents(
 ) -> dict[str, np.ndarray]:
     """Makes document vectors of one language, as `Lawdr` would in each of some `REPRESENTATIONS`.
 
-    With rank 0 the debiased ones are those of the biased ones. Returns [docs, dim] float32 for
-    each; all-zero for documents without sentences.
+    `vectors` [n, dim] are those of its sentences; document i has rows offsets[i] to offsets[i + 1],
+    `offsets` [docs + 1] int. With rank 0 the debiased ones are those of the biased ones. Returns
+    [docs, dim] float32 for each; all-zero for documents without sentences.
     """
     weighting = "kde" if any(name.endswith("weighted") for name in names) else "none"
     lawdr = Lawdr(rank=rank or None, weighting=weighting, seed=seed).fit(vectors)

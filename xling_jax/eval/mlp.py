@@ -123,11 +123,14 @@ def train(
         looks: functions from a network to its score on some dev rows; the first decides about
             early stopping.
         seed: of first weights, orders and dropout.
-        rows: those to train on; None for all.
+        rows: [m] int, those to train on; None for all.
         l2: the weight decay added to the gradient, biases included.
         initial: first weights, instead of random ones.
         orders: [epochs * passes_per_epoch, rows] int, the order of rows in each pass, instead of
             random ones.
+
+    Returns:
+        The best network for each of `looks`.
     """
     rows = np.arange(len(features)) if rows is None else rows
     data = jax.device_put((np.asarray(features, np.float32), np.asarray(labels, np.int32)))

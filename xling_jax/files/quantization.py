@@ -177,8 +177,8 @@ def quantized_rows(
     """`QuantizedRows` of codes [n, width], whose width says their dimension.
 
     Packed bits count as eight dimensions a byte: those that pad a vector are equal in all, so that
-    they do not change which are nearest. `ranges` are those that int8 codes were made on; without
-    them the codes themselves are compared, as if all dimensions had the same range around 0.
+    they do not change which are nearest. `ranges` [2, dim] are those that int8 codes were made on;
+    without them the codes are compared, as if all dimensions had the same range around 0.
     """
     check_choice("precision", precision, PRECISIONS)
     codes = np.asanyarray(codes)
