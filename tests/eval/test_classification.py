@@ -153,6 +153,7 @@ def test_files_of_other_formats(tmp_path):
         ({"train.en.tsv": "a\tb\n"}, r"found train\.en\.tsv$"),
         ({"train.en.tsv": "a\tb\n", "dev.en.tsv": ""}, r"dev\.en\.tsv: must hold rows"),
         ({"train.en.tsv": "a\tb\nc\n", "dev.en.tsv": "a\tb\n"}, r"train\.en\.tsv:2: .* found 1"),
+        ({"train.en.tsv": "Good\tb\n", "dev.en.tsv": "good\tb\n"}, "the label 'good' of dev.en is"),
         ({"train.en.tsv": "a\tb\n \tc\n", "dev.en.tsv": "a\tb\n"}, r"tsv:2: the label must not"),
         ({"train.en.tsv": "a\tb\n", "train.en.tsv.gz": ""}, "keep one file a split and language"),
     ],

@@ -106,9 +106,16 @@ def load_classification_data(
     for split in ("train", data.test_split):
         if not data.splits[split]:
             raise ValueError(f"{directory}: none of {', '.join(wanted)} has a {split} file")
+    spelled = {label.casefold(): label for label in data.labels}
     for split, parts in splits.items():
         for code, part in parts.items():
-            if unknown := sorted({*part.labels} - {*data.labels}):
+            unknown = sorted({*part.labels} - {*data.labels})
+            if alike := [label for label in unknown if label.casefold() in spelled]:
+                raise ValueError(
+                    f"{data.path}: the label {alike[0]!r:.60} of {split}.{code} is "
+                    f"{spelled[alike[0].casefold()]!r:.60} in the training text; write it alike"
+                )
+            if unknown:
                 _logger.warning(
                     "%s: labels of %s.%s that the training text does not have count as errors: %s",
                     *(data.path, split, code, ", ".join(unknown)[:200]),
