@@ -7,7 +7,8 @@ Needs no network, no TensorFlow and no data. Checks vectors and gradients of eve
 this machine's CPU in float32; measures updates and encoding with the share of the device's peak,
 fused against plain attention, exact search, and whether the input keeps up; and writes
 OUTPUT/README.md with two plots. PyTorch, if it is installed, trains T-LASER in turns with ours on
-the same tokens: compiled and eager, with each output layer and attention that it has. Dropout uses
+the same tokens: compiled and eager, with each output layer and attention that it has; transformers
+encodes with published sizes in turns with ours. Dropout uses
 `dropout_generator="hash"`. Programs of a part are compiled side by side, before any of them is
 timed. Parts run in the order of what is worth most; those that would begin after `--minutes` are
 named on the page. A part that fails says so there, and the others run; the exit status is then 1.
@@ -20,6 +21,7 @@ import dataclasses
 import datetime
 import functools
 import importlib.util
+import itertools
 import math
 import os
 import shlex
@@ -87,6 +89,7 @@ class Form:
         rows: of both sides of the exact search.
         lengths: of attention.
         peers: of `PEERS`, to be timed.
+        encoders: published sizes, of `huggingface.SIZES`, to be timed.
         deadline_s: `time.monotonic()` after which no further measurement begins.
         late: whether there was no time for a measurement.
     """
@@ -97,6 +100,7 @@ class Form:
     rows: int
     lengths: tuple[int, ...]
     peers: tuple[str, ...]
+    encoders: tuple[str, ...]
     deadline_s: float
     late: bool = False
 
@@ -410,6 +414,70 @@ def compile_encoder(name: str, size: str, dtype: str, form: Form) -> tuple[Any, 
     return apply.lower(shapes, tokens).compile(), init.lower().compile(), tokens, flops
 
 
+def encoder_peers(form: Form) -> tuple[str, bool]:
+    """Published encoders in turns with transformers and its SDPA, as in sentence-transformers."""
+    if not (importlib.util.find_spec("torch") and importlib.util.find_spec("transformers")):
+        return "PyTorch or transformers is not installed.", True
+    import huggingface
+    import torch
+
+    from xling_jax.devices import compute_dtype
+
+    dtype, rows = compute_dtype("auto").name, []
+    where = "cuda" if torch.cuda.is_available() else "cpu"
+    for size in form.encoders:
+        model = huggingface.torch_model(size, huggingface.VOCAB_SIZE)
+        model = model.to(where, getattr(torch, dtype))
+        modes = {"eager": model, "compiled": torch.compile(model, mode="max-autotune")}
+        for length, mode in form.all_of(itertools.product((32, 128), modes)):
+            tokens = make_batch(form.tokens // length, length, huggingface.VOCAB_SIZE)
+            runs = (
+                our_encoder(size, dtype, tokens["source_tokens"]),
+                torch_encoder(modes[mode], where, tokens["source_tokens"]),
+            )
+            try:
+                for run in runs:
+                    run()
+                seconds = [[seconds_of(run) for run in runs] for _ in range(5)]
+                ours, theirs = np.median(seconds, axis=0) * 1e3
+                cells = f"{ours:.1f}", f"{theirs:.1f}", f"{theirs / ours:.2f}"
+            except Exception as error:  # no memory, or a compiler that gives up
+                cells = "", f"no: {type(error).__name__}: {str(error).strip():.60}", ""
+            rows.append((f"{size}, {length} tokens", mode, *cells))
+    header = (f"{form.tokens:,} tokens in {dtype}", "transformers")
+    return markdown_table((*header, "ours, ms", "theirs, ms", "ratio"), rows), True
+
+
+def our_encoder(size: str, dtype: str, tokens: np.ndarray) -> Callable[[], Any]:
+    """A function that encodes a batch with random weights."""
+    import huggingface
+
+    from xling_jax.models.registry import build_encoder
+
+    sizes = huggingface.SIZES[size] | {"vocab_size": huggingface.VOCAB_SIZE, "pad_id": PAD}
+    module = build_encoder("bert", **sizes, dtype=dtype)
+    params = jax.jit(module.init)(jax.random.key(0), tokens[:1])["params"]
+    apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
+    return functools.partial(apply, params, jax.device_put(tokens))
+
+
+def torch_encoder(model: Any, where: str, tokens: np.ndarray) -> Callable[[], None]:
+    """A function that encodes a batch, mean-pools it, and waits for the result."""
+    import torch
+
+    ids = torch.from_numpy(tokens).long().to(where)
+    mask = (ids != PAD).long()
+
+    def run() -> None:
+        with torch.inference_mode():
+            states = model(input_ids=ids, attention_mask=mask).last_hidden_state
+            (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        if where == "cuda":
+            torch.cuda.synchronize()
+
+    return run
+
+
 def attention(form: Form) -> tuple[str, bool]:
     """Fused attention against the plain one, forward and backward, 16 heads of 64, in bfloat16."""
     rows, heads, size = [], 16, 64
@@ -485,6 +553,7 @@ PARTS = {
     "Updates": updates,
     "Peer": peers,
     "Encoding": encoding,
+    "Encoder peer": encoder_peers,
     "Attention": attention,
     "Exact search": search,
     "Input": input_rate,
@@ -526,9 +595,12 @@ def main() -> int:
     memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)  # JAX's share of it
     # The paper's update of T-LASER is 131,072 tokens.
     tokens = 131_072 if memory > 100e9 else 65_536 if memory > 40e9 else 16_384
-    form = Form(("paper", "base"), tokens, 5, 100_000, (32, 128, 512, 2048), (*PEERS,), deadline_s)
+    lengths, published = (32, 128, 512, 2048), ("base", "minilm")
+    form = Form(("paper", "base"), tokens, 5, 100_000, lengths, (*PEERS,), published, deadline_s)
     if args.small:
-        form = Form(("small",), 1024, 2, 4_000, (64,), ("eager, chunked loss",), deadline_s)
+        form = Form(
+            ("small",), 1024, 2, 4_000, (64,), ("eager, chunked loss",), ("tiny",), deadline_s
+        )
     args.output.mkdir(parents=True, exist_ok=True)
     begun, failed, page = time.monotonic(), [], ["# Device check\n"]
     flags = os.environ.get("XLA_FLAGS", "")

@@ -47,12 +47,14 @@ def test_a_device_that_computes_something_else_fails(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_pytorch_trains_in_turns_with_ours(tmp_path):
+def test_pytorch_trains_and_encodes_in_turns_with_ours(tmp_path):
     pytest.importorskip("torch")
-    done = check(tmp_path / "page", "--parts", "Peer")
+    pytest.importorskip("transformers")
+    done = check(tmp_path / "page", "--parts", "Peer", "Encoder peer")
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "page/README.md").read_text()
-    assert re.search(r"\| small \| eager, chunked loss \| [\d.]+ \| [\d.]+ \|", page), page
+    for row in ("small | eager, chunked loss", "tiny, 128 tokens | compiled"):
+        assert re.search(rf"\| {re.escape(row)} \| [\d.]+ \| [\d.]+ \|", page), page
 
 
 @pytest.mark.exhaustive
