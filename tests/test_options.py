@@ -8,7 +8,7 @@ import pytest
 import xling_jax
 from xling_jax import options
 from xling_jax.align import knn, mining
-from xling_jax.align.histogram import score_histogram
+from xling_jax.align.histogram import format_histogram
 from xling_jax.align.matching import align_documents
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.registry import check_choice
@@ -142,7 +142,7 @@ CALLS = {
     knn.top_k: ([*SIDES, 1], "memory_mb"),
     knn.neighbor_mean: (SIDES, "k"),
     align_documents: (SIDES, "k candidates memory_mb"),
-    score_histogram: ([np.arange(9.0)], "num_bins"),
+    format_histogram: ([np.arange(9.0)], "num_bins"),
     xling_jax.align_sentences: ((["a"], ["b"]), "max_sentences deletion radius num_samples seed"),
     Lawdr: ((), "rank seed"),
     xling_jax.load: (["mini"], "truncate_dim"),

@@ -175,21 +175,3 @@ def test_the_command_pools_documents(directory, tmp_path):
     assert run(directory, tmp_path / "out", *asked) == 0
     settings = json.loads((tmp_path / "out/results.json").read_text())["settings"]
     assert settings["documents"] == "sentences-max" and settings["splitter"] == "laser"
-
-
-def test_ready_vectors_measure_as_their_model(directory, tmp_path, capsys):
-    for path in directory.glob("*.tsv"):
-        rows = [line.split("\t")[1] for line in path.read_text().splitlines()]
-        (tmp_path / "vectors").mkdir(exist_ok=True)
-        np.save(tmp_path / "vectors" / f"{path.stem}.npy", encode(rows).astype(np.float32))
-    words = ["evaluate", "classification", "--data", str(directory), "--no-pictures"]
-    words += ["--embeddings", str(tmp_path / "vectors"), "--output", str(tmp_path / "ready")]
-    assert main.main([*words, "--documents", "windows-mean"]) == 2
-    assert "embeddings are of whole texts" in capsys.readouterr().err
-    assert main.main(words) == 0
-    assert run(directory, tmp_path / "out", "--no-pictures") == 0
-    ready, model = (
-        json.loads((tmp_path / name / "results.json").read_text())["metrics"]
-        for name in ("ready", "out")
-    )
-    assert ready == model

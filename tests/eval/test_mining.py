@@ -49,8 +49,6 @@ def test_files_as_released_are_read(bucc):
     assert data.train.languages == ("fr", "en")
     assert data.train.texts[0][3] == "fr 75"
     assert data.train.gold == {(0, 1), (1, 2), (2, 0)}
-    vectors = {"fr-en.training.fr": data.train.texts[0], "fr-en.training.en": data.train.texts[1]}
-    assert NEAREST.vector_files([data]) == vectors
 
 
 def test_a_layout_of_directories_compressed_with_test_and_sample(tmp_path):
@@ -66,15 +64,16 @@ def test_a_layout_of_directories_compressed_with_test_and_sample(tmp_path):
     assert (german.name, french.name) == ("de-en", "fr-en")
     assert german.has_test and german.train.name == "de-en.training"
     assert german.test.gold == {(0, 1)} and german.train.languages == ("de", "en")
-    assert german.fingerprint != french.fingerprint
+    hashes = [one.description["sha256"] for one in (german, french)]
+    assert hashes[0] != hashes[1]
     (only,) = bitext_mining.load_mining_data(tmp_path, ["fr", "en"])
-    assert only.name == "fr-en" and only.fingerprint == french.fingerprint
+    assert only.name == "fr-en" and only.description["sha256"] == hashes[1]
 
 
 def test_a_part_that_is_there_twice_is_refused(tmp_path):
     for year in ("2017", "2018"):
         write(tmp_path / year, "fr-en.training", TRAIN, GOLD)
-    with pytest.raises(ValueError, match="2018/fr-en.training.gold: holds the same part as .*2017"):
+    with pytest.raises(ValueError, match="2018/fr-en.training.en: holds the same part as .*2017"):
         bitext_mining.load_mining_data(tmp_path)
     gold = tmp_path / "2017" / "fr-en.training.gold"
     gold.with_name(f"{gold.name}.gz").write_bytes(gzip.compress(gold.read_bytes()))
@@ -195,29 +194,6 @@ def test_the_threshold_counts_gold_pairs_that_were_not_found(bucc):
     assert result.train.f1 == pytest.approx(4 / 11)
 
 
-def test_thresholds_of_the_table_by_hand():
-    scores = np.array([1.25, 1.2, 1.1, 1.05, 1.0, 0.95])
-    is_right = np.array([1, 1, 0, 1, 0, 0], bool)
-    table = bitext_mining.ScoreTable(scores, is_right, 5)
-    by_threshold = {round(row["threshold"], 3): row for row in table.thresholds}
-    row = by_threshold[1.04]
-    assert (row["num_pairs"], row["precision"], row["recall"]) == (4, 0.75, 0.6)
-    assert table.at_valley is None
-    assert table.histogram.counts.sum() == 6 and table.right.sum() == 3
-    assert [*by_threshold] == sorted(by_threshold)
-    json.dumps(table.to_dict(), allow_nan=False)
-
-
-def test_the_row_of_the_valley_is_found_and_marked():
-    random = np.random.default_rng(0)
-    scores = np.concatenate([random.normal(1.3, 0.08, 1000), random.normal(1.0, 0.05, 2000)])
-    table = bitext_mining.ScoreTable(scores, np.arange(3000) < 1000, 1000)
-    row = table.at_valley
-    assert 1.1 < row["threshold"] < 1.2 and row["precision"] > 0.97 and row["recall"] > 0.95
-    text = bitext_mining._histogram("x", table)
-    assert text.count("**valley**") == text.count("<- valley") == 1
-
-
 def test_the_margin_is_over_k_neighbors(bucc):
     (data,) = bitext_mining.load_mining_data(bucc)
     found = bitext_mining.Mining(k=1).mine(encode, data.train)
@@ -296,10 +272,6 @@ def test_the_task_writes_results_and_says_what_was_measured(bucc, tmp_path, mode
     table = capsys.readouterr().out
     assert table.strip() == (tmp_path / "out/results.md").read_text().strip()
     assert "100.00" in table and "No test pairs for fr-en" in table
-    assert "### fr-en.training: scores of right (#) and other pairs (-)" in table
-    by_score = written["matrices"]["fr-en"]["scores"]
-    assert sum(by_score["right"]) == sum(by_score["pairs"]) == 3
-    assert by_score["thresholds"][0]["recall"] == 1 and by_score["valley"] is None
     assert evaluate(bucc, tmp_path / "out", *options) == 2
     assert "results.json: exists" in capsys.readouterr().err
     write(bucc, "fr-en.test", TRAIN, GOLD)

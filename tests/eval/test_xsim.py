@@ -201,6 +201,3 @@ def test_the_command_writes_xsim_plus_plus(tmp_path, altered, stand_in, capsys):
     assert written["matrices"]["toy"]["num_candidates"]["de"]["en"] == 4
     report = make_page([Run("m", None, results=[written])], title="t")
     assert report.count("xSIM++") >= 2 and "misaligned" in report
-    words[2:4] = ["--embeddings", tmp_path]
-    assert main.main([*map(str, [*words, "--output", tmp_path / "a"])]) == 2
-    assert "needs a model" in capsys.readouterr().err

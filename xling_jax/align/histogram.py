@@ -7,7 +7,7 @@ threshold in the valley between them needs no gold pairs. Where one kind is rare
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from xling_jax.options import checks_numbers
 
 # The density is looked at in steps of the range divided by this.
 _FINE_BINS = 512
-# Choice: this share of the scores at either end counts with the outermost bins if the range would
-# otherwise be several times as wide. A few ratio margins in the hundreds would leave one bin for
-# all others.
+# Choice: this share of the scores at either end is left out if the range would otherwise be several
+# times as wide. A few ratio margins in the hundreds would leave one bin for all others.
 _OUTSIDE, _TIMES_AS_WIDE = 5e-4, 3
 # Choice: how far the lower mode rises above the valley, in standard deviations of the density. Of
 # 1,600 samples of 20 to 20,000 scores with one mode (normal, gamma, t with 3 degrees of freedom,
@@ -25,129 +24,18 @@ _OUTSIDE, _TIMES_AS_WIDE = 5e-4, 3
 _MIN_PROMINENCE = 5.0
 # Choice: of Silverman's kernel width, which is too wide for two modes far apart.
 _BANDWIDTHS = (1.0, 0.5, 0.25)
-_SHORTEST_BAR = 10
+_WIDTH = 60
 
 
-@dataclass(frozen=True)
-class ScoreHistogram:
-    """Numbers of scores by range.
+def score_valley(scores: np.ndarray) -> float | None:
+    """The lowest density between the two clearest modes of some scores; None if there is only one.
 
-    Attributes:
-        edges: [bins + 1] float64, ascending multiples of a round number. Of thousands of scores a
-            few far from all others may lie outside; the first and the last bin count them.
-        counts: [bins] int64; no bins if there were no scores.
-        valley: score of the lowest density between the two clearest modes; None if there is only
-            one.
+    Of a kernel density estimate. A mode counts if it rises above the valley by more than the
+    estimate varies by chance, so a few pairs, or a few right ones among very many, have none.
+    Scores that are not finite do not count.
     """
-
-    edges: np.ndarray
-    counts: np.ndarray
-    valley: float | None
-
-    def count(self, scores: np.ndarray) -> np.ndarray:
-        """Returns how many of other scores, such as those of right pairs, are in each bin."""
-        scores = _finite(scores)
-        if not len(self.counts):
-            return np.zeros(0, np.int64)
-        inside = np.clip(scores, self.edges[0], self.edges[-1])
-        return np.histogram(inside, self.edges)[0]
-
-
-@checks_numbers
-def score_histogram(scores: np.ndarray, num_bins: int = 20) -> ScoreHistogram:
-    """Counts scores in `num_bins` bins of one width or fewer, without those that are not finite.
-
-    Looks for the valley between two modes, that of a kernel density estimate. A mode counts if it
-    rises above the valley by more than the estimate varies by chance, so a few pairs, or a few
-    right ones among very many, have none.
-
-    Raises:
-        ValueError: if `num_bins` is not at least 2.
-    """
-    if num_bins < 2:
-        raise ValueError(f"num_bins must be at least 2; got {num_bins}")
-    scores = np.sort(_finite(scores))
-    if not len(scores):
-        return ScoreHistogram(np.zeros(1), np.zeros(0, np.int64), None)
-    outside = int(_OUTSIDE * len(scores))
-    inside = scores[outside : len(scores) - outside]
-    if np.ptp(scores) < _TIMES_AS_WIDE * np.ptp(inside):
-        inside = scores
-    low, high = inside[0], inside[-1]
-    step = _round_step(low, high, num_bins)
-    first, last = _edges(low, high, step)
-    edges = np.round(np.arange(first, last + 1) * step, _decimals(step))
-    empty = ScoreHistogram(edges, np.zeros(last - first, np.int64), None)
-    return ScoreHistogram(edges, empty.count(scores), _valley(inside))
-
-
-def format_histogram(
-    histogram: ScoreHistogram, width: int = 60, right: np.ndarray | None = None
-) -> list[str]:
-    """Returns a line of text for each bin: its lower edge, a bar, the count; the valley is marked.
-
-    Lines have at most `width` characters, without that mark. `right` says how many of each bin are
-    right, see `ScoreHistogram.count`; they are drawn as `#` before the others as `-`, and counted
-    in a column of their own. None: not known.
-    """
-    counts, edges = histogram.counts, histogram.edges
-    if not len(counts):
-        return ["no scores"]
-    decimals = max(_decimals(edges[1] - edges[0]), 0)
-    starts = [f"{edge:.{decimals}f}" for edge in edges[:-1]]
-    labels = _column(counts) if right is None else _column(right)
-    others = None if right is None else _column(counts - right)
-    taken = max(map(len, starts)) + len(labels[0]) + 4 + (len(others[0]) + 2 if others else 0)
-    longest = max(width - taken, _SHORTEST_BAR)
-    of_valley = -1
-    if histogram.valley is not None:
-        of_valley = int(np.searchsorted(edges, histogram.valley, "right")) - 1
-    lines = []
-    for index, count in enumerate(counts):
-        num_right = count if right is None else right[index]
-        length = math.ceil(longest * count / counts.max())
-        marked = min(math.ceil(longest * num_right / counts.max()), length)
-        bar = ("#" * marked + "-" * (length - marked)).ljust(longest)
-        line = f"{starts[index]:>{max(map(len, starts))}}  {bar}  {labels[index]}"
-        line += f"  {others[index]}" if others else ""
-        lines.append(
-            line + (f"  <- valley at {histogram.valley:.3f}" if index == of_valley else "")
-        )
-    return lines
-
-
-def _finite(scores: np.ndarray) -> np.ndarray:
-    scores = np.asarray(scores, np.float64).ravel()
-    return scores[np.isfinite(scores)]
-
-
-def _round_step(low: float, high: float, num_bins: int) -> float:
-    """The smallest of 1, 2, 5, 10, … times a power of ten that needs at most `num_bins` bins."""
-    span = high - low or 1e-3 * max(abs(low), 1.0)
-    exponent = math.floor(math.log10(span / num_bins))
-    steps = (
-        factor * 10.0**power for power in range(exponent, exponent + 3) for factor in (1, 2, 5)
-    )
-    for step in steps:
-        first, last = _edges(low, high, step)
-        if last - first <= num_bins:
-            break
-    return step  # the widest, of 50 times the span and more, needs two bins
-
-
-def _decimals(step: float) -> int:
-    return -math.floor(math.log10(step) + 1e-6)
-
-
-def _edges(low: float, high: float, step: float) -> tuple[int, int]:
-    """The first and the last edge in steps; the highest score may lie on the last."""
-    first = math.floor(low / step + 1e-9)
-    return first, max(math.ceil(high / step - 1e-9), first + 1)
-
-
-def _valley(scores: np.ndarray) -> float | None:
-    """The lowest density between the two clearest modes of ascending scores; None if only one."""
-    span = scores[-1] - scores[0]
+    scores = _central(scores)
+    span = np.ptp(scores) if len(scores) else 0
     if not span:
         return None
     quartiles = np.quantile(scores, [0.25, 0.75])
@@ -157,8 +45,58 @@ def _valley(scores: np.ndarray) -> float | None:
     return next((valley for valley in valleys if valley is not None), None)
 
 
+@checks_numbers
+def format_histogram(
+    scores: np.ndarray, valley: float | None = None, num_bins: int = 20
+) -> list[str]:
+    """Returns a line of text for each of at most `num_bins` bins, in which the valley is marked.
+
+    It has the lower edge of the bin, a bar and the number of scores. The first and the last bin
+    also count scores far from all others; those that are not finite are left out.
+
+    Raises:
+        ValueError: if `num_bins` is not at least 2.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    if num_bins < 2:
+        raise ValueError(f"num_bins must be at least 2; got {num_bins}")
+    central = _central(scores)
+    if not len(central):
+        return ["no scores"]
+    low, high = central[0], central[-1]
+    high = max(high, low + 1e-3 * max(abs(low), 1.0))
+    edges = MaxNLocator(num_bins, steps=[1, 2, 5, 10]).tick_values(low, high)
+    counts = np.histogram(np.clip(_finite(scores), edges[0], edges[-1]), edges)[0]
+    decimals = max(-math.floor(math.log10(edges[1] - edges[0]) + 1e-6), 0)
+    starts = _column(f"{edge:.{decimals}f}" for edge in edges[:-1])
+    labels = _column(f"{count:,}" for count in counts)
+    longest = _WIDTH - len(starts[0]) - len(labels[0]) - 4
+    of_valley = -1 if valley is None else np.searchsorted(edges, valley, "right") - 1
+    lines = []
+    for index, count in enumerate(counts):
+        bar = "#" * math.ceil(longest * count / counts.max())
+        mark = f"  <- valley at {valley:.3f}" if index == of_valley else ""
+        lines.append(f"{starts[index]}  {bar:{longest}}  {labels[index]}{mark}")
+    return lines
+
+
+def _finite(scores: np.ndarray) -> np.ndarray:
+    scores = np.asarray(scores, np.float64).ravel()
+    return scores[np.isfinite(scores)]
+
+
+def _central(scores: np.ndarray) -> np.ndarray:
+    """The finite scores, ascending, without a few that are far from all others."""
+    scores = np.sort(_finite(scores))
+    outside = int(_OUTSIDE * len(scores))
+    inside = scores[outside : len(scores) - outside]
+    is_far = len(scores) and np.ptp(scores) >= _TIMES_AS_WIDE * np.ptp(inside)
+    return inside if is_far else scores
+
+
 def _valley_at(scores: np.ndarray, bandwidth: float) -> float | None:
-    """As `_valley`, for a Gaussian kernel of a width in fine bins."""
+    """As `score_valley` of ascending scores, for a Gaussian kernel of a width in fine bins."""
     from scipy.ndimage import gaussian_filter1d
     from scipy.signal import find_peaks
 
@@ -182,6 +120,6 @@ def _valley_at(scores: np.ndarray, bandwidth: float) -> float | None:
     return float((edges[middle] + edges[middle + 1]) / 2)
 
 
-def _column(counts: np.ndarray) -> list[str]:
-    labels = [f"{int(count):,}" for count in counts]
-    return [label.rjust(max(map(len, labels))) for label in labels]
+def _column(cells: Iterable[str]) -> list[str]:
+    cells = list(cells)
+    return [cell.rjust(max(map(len, cells))) for cell in cells]

@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.arguments import (
-    MODEL_HELP,
     add_config_values,
     add_languages,
+    add_model,
     add_output,
-    add_vector_options,
     check_input,
-    check_vector_options,
     choose_checkpoints,
     load_encoder,
     optional_config,
@@ -36,12 +34,11 @@ from xling_jax.cli.options import (
 from xling_jax.eval.tasks import TASKS, Task
 from xling_jax.files.untrusted import printable
 from xling_jax.files.whole import scratch_directory, write_json
-from xling_jax.options import OptionError, require_file
+from xling_jax.options import OptionError
 from xling_jax.text.languages import to_iso639_1
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
-    from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
 _logger = logging.getLogger(__name__)
 
@@ -66,9 +63,7 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     task = TASKS[name]
     parser.description = inspect.getdoc(task).partition("\n\n")[0]
     parser.epilog = task.examples
-    embeddings = "embeddings" in task.offers
-    source = parser.add_mutually_exclusive_group(required=True) if embeddings else parser
-    source.add_argument("--model", required=not embeddings, help=MODEL_HELP)
+    add_model(parser, required=True)
     parser.add_argument(
         "--checkpoint",
         metavar="STEP,STEP|all",
@@ -80,15 +75,6 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"compare checkpoints by this metric (default: {task.primary} of the first data set)",
     )
-    add_vector_options(parser)
-    if embeddings:
-        source.add_argument(
-            "--embeddings",
-            metavar="DIR",
-            help="precomputed embeddings instead of a model: a file NAME.LANG.npy for each file or "
-            "column of text, row i for line i (or LASER's NAME.LANG.bin, with --dim)",
-        )
-        parser.add_argument("--dim", type=int, help="size of the vectors in .bin files")
     parser.add_argument(
         "--data",
         required=True,
@@ -106,13 +92,12 @@ def _add_task(name: str, parser: argparse.ArgumentParser) -> None:
     if "config" in task.offers:
         add_config_values(parser)
     add_options(parser, task)
-    if "pictures" in task.offers:
-        parser.add_argument(
-            "--pictures",
-            action=argparse.BooleanOptionalAction,
-            default=True,
-            help="draw pictures of the results (default: yes)",
-        )
+    parser.add_argument(
+        "--pictures",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="draw pictures of the results (default: yes)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -134,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
         raise OptionError(f"--data: results need different names; {args.data} give {names}")
     scores = {}
     for step in steps or [None]:
-        encoder = _load_encoder(args, task, data, step)
+        encoder = _load_encoder(args, step)
         data = _in_known_languages(args, task, data, encoder)
         place = output / str(step) if compares else output
         scores[step] = _measure(args, task, data, encoder, _measured_path(args, step), place)
@@ -147,7 +132,7 @@ def _measured_path(args: argparse.Namespace, step: int | None) -> str:
     """What results say was measured."""
     if step is not None:
         return str(Path(args.model, "checkpoints", f"{step:08d}"))
-    return str(getattr(args, "embeddings", None) or args.model)
+    return str(args.model)
 
 
 def _checkpoints(args: argparse.Namespace) -> list[int]:
@@ -156,8 +141,6 @@ def _checkpoints(args: argparse.Namespace) -> list[int]:
         if args.metric:
             raise OptionError("--metric compares checkpoints: it needs --checkpoint")
         return []
-    if not args.model:
-        raise OptionError("--checkpoint needs --model WORKDIR")
     return choose_checkpoints(args.model, args.checkpoint)
 
 
@@ -196,7 +179,7 @@ def _compare(
     return "\n".join([*lines, "", f"Best: {best}. To export it: {command}"])
 
 
-def _unknown_languages(encoder: Encoder | StoredEmbeddings, data: Sequence[Any]) -> list[str]:
+def _unknown_languages(encoder: Encoder, data: Sequence[Any]) -> list[str]:
     """The languages that the encoder was not trained on, if it knows its own."""
     known = {to_iso639_1(code) for code in getattr(encoder, "languages", ())}
     codes = dict.fromkeys(code for one in data for code in getattr(one, "languages", ()))
@@ -208,7 +191,7 @@ def _listed(codes: Sequence[str]) -> str:
 
 
 def _in_known_languages(
-    args: argparse.Namespace, task: Task, data: list[Any], encoder: Encoder | StoredEmbeddings
+    args: argparse.Namespace, task: Task, data: list[Any], encoder: Encoder
 ) -> list[Any]:
     """The data in the languages of the encoder, unless others are asked for or few are left."""
     others = _unknown_languages(encoder, data)
@@ -220,7 +203,7 @@ def _in_known_languages(
     except OptionError:  # such as languages with labels, which were asked for
         return data
     line = "%s was not trained on %s: left out; --languages CODE,CODE includes them"
-    _logger.warning(line, getattr(args, "embeddings", None) or args.model, _listed(others))
+    _logger.warning(line, args.model, _listed(others))
     return data
 
 
@@ -228,7 +211,7 @@ def _measure(
     args: argparse.Namespace,
     task: Task,
     data: list[Any],
-    encoder: Encoder | StoredEmbeddings,
+    encoder: Encoder,
     path: str,
     output: Path,
 ) -> dict[str, float]:
@@ -246,10 +229,9 @@ def _measure(
         outcomes |= task.measure(encoder, one, output)
     _remove_earlier(output, _COMPARISON)
     model = {"path": path, "fingerprint": encoder.fingerprint}
-    if args.model:
-        model["dtype"] = encoder.dtype
-        if args.model in SHIPPED and not Path(args.model).exists():
-            model["shipped"] = True  # the path is a name
+    model["dtype"] = encoder.dtype
+    if args.model in SHIPPED and not Path(args.model).exists():
+        model["shipped"] = True  # the path is a name
     content = {
         "format_version": 1,
         "task": args.task,
@@ -263,7 +245,7 @@ def _measure(
         "matrices": {name: outcome.to_dict() for name, outcome in outcomes.items()},
     }
     print(printable(results_lib.write_results(output, task.tables(data, outcomes), content)))
-    if getattr(args, "pictures", False):
+    if args.pictures:
         from xling_jax.report.pictures import draw_all
 
         _logger.info("drawing pictures")
@@ -280,24 +262,12 @@ def _remove_earlier(output: Path, *names: str) -> None:
             path.unlink()
 
 
-def _load_encoder(
-    args: argparse.Namespace, task: Task, data: list[Any], step: int | None
-) -> Encoder | StoredEmbeddings:
-    """The encoder of `--model`, of one of its checkpoints, or the vectors of `--embeddings`."""
-    embeddings, dim = getattr(args, "embeddings", None), getattr(args, "dim", None)
-    if dim is not None and (embeddings is None or dim < 1):
-        raise OptionError(f"--dim {dim}: must be positive, and requires --embeddings")
-    if step is not None:
-        from xling_jax.runs.export import export_checkpoint
-
-        with scratch_directory("xling-evaluate") as scratch:
-            export_checkpoint(args.model, step, scratch / "encoder")
-            return load_encoder(scratch / "encoder", args)
-    if embeddings is None:
+def _load_encoder(args: argparse.Namespace, step: int | None) -> Encoder:
+    """The encoder of `--model`, or of one of its checkpoints."""
+    if step is None:
         return load_encoder(args.model, args)
-    check_vector_options(args)
-    from xling_jax.eval.stored_embeddings import StoredEmbeddings
+    from xling_jax.runs.export import export_checkpoint
 
-    if not require_file(embeddings, "--embeddings").is_dir():
-        raise OptionError(f"--embeddings {embeddings}: must be a directory of vector files")
-    return StoredEmbeddings(embeddings, task.vector_files(data), dim=dim)
+    with scratch_directory("xling-evaluate") as scratch:
+        export_checkpoint(args.model, step, scratch / "encoder")
+        return load_encoder(scratch / "encoder", args)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xling_jax.align.histogram import format_histogram, score_histogram
+from xling_jax.align.histogram import format_histogram, score_valley
 from xling_jax.align.mining import MinedPairs
 from xling_jax.cli.options import flag
 from xling_jax.files.lines import BrokenLine
@@ -121,15 +121,16 @@ class Cut:
         order = np.argsort(-pairs.scores, kind="stable")
         order = order[pairs.scores[order] > -np.inf]
         ranked = pairs.take(order)
-        histogram = score_histogram(ranked.scores)
-        precisions = self._precisions(ranked, calibration, histogram.valley)
+        valley = score_valley(ranked.scores)
+        precisions = self._precisions(ranked, calibration, valley)
         if len(ranked) >= _SHOWN_FROM:
             _logger.info("%ss of the %s pairs:", unit, f"{len(ranked):,}")
-            for line in (*format_histogram(histogram), *shown_cuts(ranked, precisions, unit)):
+            lines = format_histogram(ranked.scores, valley)
+            for line in (*lines, *shown_cuts(ranked, precisions, unit)):
                 _logger.info("  %s", line)
         count, threshold = len(ranked), self.threshold
         if threshold == _AUTO:
-            threshold = histogram.valley
+            threshold = valley
             if threshold is None:
                 _logger.warning("--threshold auto: the scores have no valley; all pairs are kept")
         if threshold is not None:

@@ -104,16 +104,6 @@ class Alignment(AlignmentOptions, Task):
         documents = read_documents(path, domain=self.domain or None)
         return [*dict.fromkeys(one.language for one in documents)]
 
-    def vector_files(self, data: Sequence[AlignmentData]) -> dict[str, Sequence[str]]:
-        """`NAME.LANG` has the vectors of all sentences of a language."""
-        if self.baselines or self.document_mode != "sentences":
-            raise OptionError("embeddings are of sentences; leave out baselines and document_mode")
-        return {
-            f"{one.name}.{code}": side.sentences
-            for one in data
-            for code, side in one.documents.items()
-        }
-
     def measure(
         self, encoder: Any, data: AlignmentData, directory: Path | None = None
     ) -> dict[str, AlignmentResult]:

@@ -132,17 +132,6 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             data.splits.pop("test", None)
         return [data]
 
-    def vector_files(self, data: Sequence[ClassificationData]) -> dict[str, Sequence[str]]:
-        """`train.en.tsv.gz` has `train.en`; a header is no row."""
-        if self.documents != "sequence" or self.max_tokens:
-            raise OptionError("embeddings are of whole texts; leave out documents and max_tokens")
-        return {
-            f"{split}.{code}": part.texts
-            for one in data
-            for split, parts in one.splits.items()
-            for code, part in parts.items()
-        }
-
     def measure(
         self, encoder: Any, data: ClassificationData, directory: Path | None = None
     ) -> dict[str, ClassificationMatrix]:

@@ -45,7 +45,6 @@ class LanguageIdentification(Task):
 
     title = "Language identification"
     data_help = 'JSON lines {"id", "lang", "text" or "sentences"}; all files are one data set'
-    offers = frozenset({"languages", "pictures"})
     examples = """example:
   xling evaluate language --model M --data docs.jsonl.gz --languages en,fr --debias 64 --output O
 """

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import mining
-from xling_jax.align.histogram import format_histogram, score_histogram
 from xling_jax.align.knn import BACKENDS
 from xling_jax.align.margin import MARGINS
 from xling_jax.encode.texts import Encode, encode_unique
@@ -36,8 +35,7 @@ class Mining(Task):
     """Bitext mining by the rules of BUCC: precision, recall and F1 on the test part.
 
     The threshold is the best one on the training part. Without test pairs the scores are those of
-    the training part, and the table says so. A histogram shows the scores of right and other pairs
-    and the valley between them; a table, precision and recall by threshold.
+    the training part, and the table says so.
     """
 
     margin: str = option("ratio", "how cosines are compared", MARGINS)
@@ -64,47 +62,31 @@ class Mining(Task):
         """See `load_mining_data`."""
         return [data for path in paths for data in load_mining_data(path, languages)]
 
-    def vector_files(self, data: Sequence[MiningData]) -> dict[str, Sequence[str]]:
-        """Each text has its own name, such as `fr-en.training.fr`."""
-        return {
-            f"{part.name}.{code}": texts
-            for one in data
-            for part in (one.train, one.test)
-            for code, texts in zip(part.languages, part.texts)
-        }
-
     def measure(
         self, encoder: Any, data: MiningData, directory: Path | None = None
     ) -> dict[str, MiningResult]:
         """Both parts of a language pair, with the threshold tuned on the training part."""
         mined = self.mine(encoder.encode, data.train)
-        correct = _correct(mined, data.train.gold)
-        threshold = tune_threshold(mined.scores, correct, len(data.train.gold))
-        train = test = measure_pairs(mined, data.train.gold, threshold)
+        gold = data.train.gold
+        threshold = tune_threshold(mined.scores, _correct(mined, gold), len(gold))
+        train = test = measure_pairs(mined, gold, threshold)
         if data.has_test:
-            mined = self.mine(encoder.encode, data.test)
-            correct = _correct(mined, data.test.gold)
-            test = measure_pairs(mined, data.test.gold, threshold)
-        table = ScoreTable(mined.scores, correct, len(data.test.gold))
-        return {data.name: MiningResult(threshold, train, test, table)}
+            test = measure_pairs(self.mine(encoder.encode, data.test), data.test.gold, threshold)
+        return {data.name: MiningResult(threshold, train, test)}
 
     def mine(self, encode: Encode, text: MiningText) -> mining.MinedPairs:
         """Mines pairs of rows, best first, without those of repeated texts; encodes each once."""
         # A blank sentence is never a translation.
-        counts = [Counter(filter(str.strip, column)) for column in text.texts]
-        unique = [list(count) for count in counts]
-        vectors, ids = encode_unique(encode, unique)
-        found = mining.mine(
-            *(vectors[ids(side)] for side in unique),
-            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
-        )
-        once = [np.array([count[t] == 1 for t in count], bool) for count in counts]
+        rows = [{t: row for row, t in enumerate(side) if t.strip()} for side in text.texts]
+        vectors, ids = encode_unique(encode, rows)
+        found = mining.mine(*(vectors[ids(side)] for side in rows), **dataclasses.asdict(self))
+        once = []
+        for side, distinct in zip(text.texts, rows):
+            counts = Counter(side)
+            once.append(np.array([counts[t] == 1 for t in distinct], bool))
         found = found.take(once[0][found.source] & once[1][found.target])
-        rows = []
-        for column, side in zip(text.texts, unique):
-            row_of = {t: row for row, t in enumerate(column)}
-            rows.append(np.array([row_of[t] for t in side], np.int64))
-        return mining.MinedPairs(rows[0][found.source], rows[1][found.target], found.scores)
+        source, target = (np.array([*side.values()], np.int64) for side in rows)
+        return mining.MinedPairs(source[found.source], target[found.target], found.scores)
 
     def options(self, encoder: Any, outcomes: Mapping[str, MiningResult]) -> dict[str, Any]:
         """The options, and how the threshold was selected."""
@@ -112,7 +94,7 @@ class Mining(Task):
         return super().options(encoder, outcomes) | {"selection": selection}
 
     def tables(self, data: Sequence[MiningData], outcomes: Mapping[str, MiningResult]) -> list[str]:
-        """One table with a row for each language pair, and the scores of each."""
+        """One table with a row for each language pair."""
         rows = []
         for one in data:
             result = outcomes[one.name]
@@ -127,7 +109,7 @@ class Mining(Task):
                 f"\nNo test pairs for {untested}: measured on the text that the threshold was "
                 "tuned on.\n"
             )
-        return [text, *(_histogram(one.test.name, outcomes[one.name].table) for one in data)]
+        return [text]
 
 
 @dataclass(frozen=True)
@@ -147,7 +129,7 @@ class MiningData:
     name: str
     train: MiningText
     test: MiningText
-    path: str = ""
+    path: str
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -160,22 +142,17 @@ class MiningData:
         return self.test is not self.train
 
     @property
-    def fingerprint(self) -> str:
-        """SHA-256 of sentences and gold pairs; not of file names or compression."""
+    def description(self) -> dict[str, Any]:
+        """Plain values for results.json; the hash is of sentences and gold pairs."""
         columns = []
         for part in (self.train, self.test) if self.has_test else (self.train,):
             columns += zip(part.languages, part.texts)
             columns.append(("gold", [f"{i} {j}" for i, j in sorted(part.gold)]))
-        return hash_texts(columns)
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """Plain values for results.json."""
         return {
             "name": self.name,
             "path": self.path,
-            "sha256": self.fingerprint,
-            "languages": list(self.train.languages),
+            "sha256": hash_texts(columns),
+            "languages": list(self.languages),
             "tuned_on": self.train.name,
             "measured_on": self.test.name,
             "num_rows": [len(column) for column in self.test.texts],
@@ -212,89 +189,27 @@ class MiningScores:
         return shares | dataclasses.asdict(self)
 
 
-class ScoreTable:
-    """Scores [p] of the pairs of one text, best first, [p] bool of which are right.
-
-    Attributes:
-        histogram: of all pairs.
-        right: [bins], how many are gold pairs.
-        thresholds: of the edges of the bins, and of the valley if there is one, `threshold`,
-            `num_pairs` that score at least that, their `precision` and `recall`, ascending.
-    """
-
-    def __init__(self, scores: np.ndarray, is_right: np.ndarray, num_gold: int):
-        self.histogram = score_histogram(scores)
-        self.right = self.histogram.count(scores[is_right])
-        self.thresholds = []
-        valley = self.histogram.valley
-        for threshold in sorted({*self.histogram.edges[:-1].tolist(), valley} - {None}):
-            above = scores >= threshold
-            if num := int(above.sum()):
-                num_right = int(is_right[above].sum())
-                shares = {"precision": num_right / num, "recall": num_right / num_gold}
-                self.thresholds.append({"threshold": threshold, "num_pairs": num} | shares)
-
-    @property
-    def at_valley(self) -> dict[str, float] | None:
-        """The threshold of the valley; None if there is none."""
-        valley = self.histogram.valley
-        return next((row for row in self.thresholds if row["threshold"] == valley), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "edges": self.histogram.edges.tolist(),
-            "pairs": self.histogram.counts.tolist(),
-            "right": self.right.tolist(),
-            "valley": self.histogram.valley,
-            "thresholds": self.thresholds,
-        }
-
-
-def _histogram(name: str, table: ScoreTable) -> str:
-    """The section of the scores of a text: their histogram, and a row for each threshold."""
-    rows = []
-    for row in table.thresholds:
-        valley = "**valley** " if row is table.at_valley else ""
-        shares = percent(row["precision"]), percent(row["recall"])
-        rows.append([f"{valley}{row['threshold']:.3f}", f"{row['num_pairs']:,}", *shares])
-    lines = format_histogram(table.histogram, right=table.right)
-    parts = [f"### {name}: scores of right (#) and other pairs (-)", ""]
-    parts += ["```text", *lines, "```", ""]
-    parts.append(markdown_table(["score at least", "pairs", "precision", "recall"], rows))
-    return "\n".join([*parts, ""])
-
-
 @dataclass(frozen=True)
 class MiningResult:
     """Scores of one language pair, on both parts with the threshold tuned on the training part.
 
     Pairs that score at least the threshold are extracted; the test part may be the training part.
-    The table is of the test part.
     """
 
     threshold: float
     train: MiningScores
     test: MiningScores
-    table: ScoreTable
 
     def scores(self, name: str) -> dict[str, float]:
-        """`NAME/f1`, `NAME/precision`, `NAME/recall`, `NAME/train_f1` and `NAME/threshold`.
-
-        If the scores have a valley, also `NAME/valley` and, of the pairs above it,
-        `NAME/valley_precision` and `NAME/valley_recall`.
-        """
+        """`NAME/f1`, `NAME/precision`, `NAME/recall`, `NAME/train_f1` and `NAME/threshold`."""
         scores = {metric: getattr(self.test, metric) for metric in ("f1", "precision", "recall")}
         scores |= {"train_f1": self.train.f1, "threshold": self.threshold}
-        if row := self.table.at_valley:
-            scores |= {"valley": row["threshold"], "valley_precision": row["precision"]}
-            scores |= {"valley_recall": row["recall"]}
         return {f"{name}/{metric}": value for metric, value in scores.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         parts = {"train": self.train.to_dict(), "test": self.test.to_dict()}
-        return parts | {"threshold": self.threshold, "scores": self.table.to_dict()}
+        return parts | {"threshold": self.threshold}
 
 
 def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -> list[MiningData]:
@@ -309,45 +224,43 @@ def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -
         ValueError, OSError: if a file breaks a rule (named with line), or there is none.
     """
     place = Path(path).expanduser()
-    # Directory and PAIR.SPLIT -> language, or "gold" -> file.
-    named: dict[tuple[Path, str], dict[str, Path]] = {}
-    for file in sorted(file for file in (*place.glob("*"), *place.glob("*/*")) if file.is_file()):
+    found: dict[str, dict[str, list[Path]]] = {}  # PAIR.SPLIT -> language, or "gold" -> files
+    for file in sorted((*place.glob("*"), *place.glob("*/*"))):
         name, _, kind = re.sub(rf"({COMPRESSED})$", "", file.name).rpartition(".")
-        other = named.setdefault((file.parent, name), {}).setdefault(kind, file)
-        if other != file:
-            raise ValueError(f"{file}: holds the same part as {other}; remove one of them")
+        found.setdefault(name, {}).setdefault(kind, []).append(file)
     parts: dict[str, dict[str, tuple[str, Path, dict[str, Path]]]] = {}
-    for (_, name), files in named.items():
-        if "gold" not in files:
+    for name, copies in found.items():
+        if "gold" not in copies:
             continue
+        for first, *others in copies.values():
+            if others:
+                raise ValueError(f"{others[0]}: holds the same part as {first}; remove one of them")
+        files = {kind: first for kind, (first,) in copies.items()}
         gold = files.pop("gold")
         if len(files) != 2:
-            found = ", ".join(files) or "none"
-            raise ValueError(f"{gold}: needs two texts beside it, {name}.LANG; found {found}")
+            codes = ", ".join(files) or "none"
+            raise ValueError(f"{gold}: needs two texts beside it, {name}.LANG; found {codes}")
         pair, _, split = name.rpartition(".")
         if split not in (*_TRAIN_SPLITS, *_TEST_SPLITS):
             pair, split = name, _TRAIN_SPLITS[0]
-        # fr-en.training: French first, against the alphabet.
-        first = name.split(".")[0].split("-")[0]
-        codes = sorted(files, key=lambda code: (code != first, code))
-        if languages is None or set(codes) <= set(languages):
-            texts = {code: files[code] for code in codes}
-            other = parts.setdefault(pair, {}).setdefault(split, (name, gold, texts))
-            if other[1] != gold:
-                raise ValueError(f"{gold}: holds the same part as {other[1]}; evaluate one of them")
+        if languages is None or files.keys() <= {*languages}:
+            first = name.partition("-")[0]  # fr-en.training: French, against the alphabet
+            texts = dict(sorted(files.items(), key=lambda item: item[0] != first))
+            parts.setdefault(pair, {})[split] = (name, gold, texts)
     if not parts:
         wanted = "" if languages is None else f" of {', '.join(languages)}"
         raise ValueError(f"{place}: must hold BUCC files, such as fr-en.training.gold{wanted}")
-    found = []
+    sets = []
     for pair, splits in sorted(parts.items()):
-        train = next((split for split in _TRAIN_SPLITS if split in splits), None)
+        train, test = (
+            next((_read_part(*splits[name]) for name in names if name in splits), None)
+            for names in (_TRAIN_SPLITS, _TEST_SPLITS)
+        )
         if train is None:
             rule = f"{pair} must have a training part, {pair}.training.gold"
             raise ValueError(f"{path}: {rule}; found {', '.join(splits)}")
-        text = _read_part(*splits[train])
-        test = next((split for split in _TEST_SPLITS if split in splits), None)
-        found.append(MiningData(pair, text, _read_part(*splits[test]) if test else text, str(path)))
-    return found
+        sets.append(MiningData(pair, train, test or train, str(path)))
+    return sets
 
 
 def tune_threshold(scores: np.ndarray, correct: np.ndarray, num_gold: int) -> float:

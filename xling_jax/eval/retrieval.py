@@ -78,7 +78,6 @@ class Retrieval(Task):
     examples = """examples:
   xling evaluate retrieval --model runs/quickstart --data dev.tsv.gz --output runs/retrieval
   xling evaluate retrieval --model M --data tatoeba/ --languages en,de,fr --output O
-  xling evaluate retrieval --embeddings vectors/ --data dev.tsv.gz --output O
 """
     columns = {
         "p_at_1": "P@1",
@@ -113,27 +112,6 @@ class Retrieval(Task):
                 found = retrieval_data.found_languages(parts)
                 raise OptionError(f"--languages: {where}; found {found}")
         return [retrieval_data.as_data(path, one, languages) for path, one in zip(paths, read)]
-
-    def vector_files(self, data: Sequence[RetrievalData]) -> dict[str, Sequence[str]]:
-        """Names as of `retrieval_data.vector_name`, and `news.en` for `news.en.txt.gz`."""
-        if self.altered:
-            raise OptionError("altered: xSIM++ embeds altered text and needs a model")
-        columns = [
-            (retrieval_data.stem_of(path), retrieval_data.read_texts(path))
-            for path in self.distractors
-        ]
-        columns += [
-            (retrieval_data.vector_name(part.name, code), texts)
-            for one in data
-            for part in one.parts
-            for code, texts in part.texts.items()
-        ]
-        found: dict[str, Sequence[str]] = {}
-        for name, texts in columns:
-            if found.setdefault(name, texts) is not texts:
-                both = f"the vectors of two files would both be called {name}"
-                raise ValueError(f"{both}; rename one")
-        return found
 
     def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str]:
         """Those of the files with two of them; of all files, if no file has."""

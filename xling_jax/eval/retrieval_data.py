@@ -185,21 +185,6 @@ def _language_of_file(path: str | Path, suffix: str, languages: Sequence[str]) -
     return code
 
 
-def vector_name(part: str, code: str) -> str:
-    """The name of the file of vectors for the texts in a language of a file.
-
-    `pud.dev.tsv.gz` has `pud.dev.en`; a file in Tatoeba's layout, `tatoeba.deu-eng.deu`, its own.
-    """
-    stem = stem_of(part)
-    tatoeba = _TATOEBA.fullmatch(stem)
-    return f"{tatoeba['pair'] if tatoeba else stem}.{code}"
-
-
-def stem_of(path: str | Path) -> str:
-    """The name of a text file without the suffixes of its format."""
-    return re.sub(rf"(\.(txt|{_SUFFIXES}))?({COMPRESSED})?$", "", Path(path).name)
-
-
 def read_texts(path: str | Path) -> list[str]:
     """The lines of a file without surrounding white space, as the cells of a TSV are read."""
     return [line.strip() for line in read_lines(path)]

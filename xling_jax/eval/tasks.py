@@ -22,7 +22,6 @@ from xling_jax.registry import Registry
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
     from xling_jax.eval.results import Heatmap, Projection
-    from xling_jax.eval.stored_embeddings import StoredEmbeddings
 
 _logger = logging.getLogger(__name__)
 
@@ -70,8 +69,7 @@ class Task:
         title: heads its results in the report.
         data_help: what `--data` takes.
         several: whether `--data` takes several files or directories.
-        offers: the shared arguments it takes, of "languages", "embeddings" (ready vectors in place
-            of a model), "pictures" and "config" (a file with options).
+        offers: the shared arguments it takes, of "languages" and "config" (a file with options).
         examples: of commands.
         columns: metric -> heading in the report's table, in percent, in the order of the columns.
             A published score may have a heading that no metric has.
@@ -85,7 +83,7 @@ class Task:
     title: str
     data_help: str
     several = True
-    offers = frozenset({"languages", "embeddings", "pictures"})
+    offers = frozenset({"languages"})
     examples: str
     columns: Mapping[str, str]
     primary: str
@@ -119,16 +117,8 @@ class Task:
         """
         raise NotImplementedError
 
-    def vector_files(self, data: Sequence[Any]) -> dict[str, Sequence[str]]:
-        """Names of the files of ready vectors, without suffix -> the texts of their rows.
-
-        Raises:
-            OptionError: if an option needs a model.
-        """
-        raise NotImplementedError
-
     def measure(
-        self, encoder: Encoder | StoredEmbeddings, data: Any, directory: Path | None = None
+        self, encoder: Encoder, data: Any, directory: Path | None = None
     ) -> dict[str, Outcome]:
         """Measures an encoder on one data set.
 
