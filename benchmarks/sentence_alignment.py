@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 import xling_jax
-from xling_jax.align.sentences import SentenceAligner, overlap_vectors
+from xling_jax.align.sentences import SentenceAligner
 from xling_jax.documents.records import read_documents
+from xling_jax.encode.sentence_alignment import overlap_vectors
 from xling_jax.eval.alignment import score_sentence_alignment
 
 # Shares of sentences.

@@ -115,7 +115,7 @@ def test_xsr_draws_its_candidates(parallel, tmp_path, capsys):
     assert written["metrics"] == {"toy_dev/p_at_1": 1, "toy_dev/p_at_5": 1}
     for wrong, rule in (
         (["--xsr", "3,5"], "at most as many queries"),
-        (["--xsr", "5,3", "--match", "text"], "leave out distractors, altered and match"),
+        (["--xsr", "5,3", "--distractors", str(parallel)], "leave out distractors and altered"),
     ):
         assert evaluate("retrieval", parallel, output, "--overwrite", *wrong) == 2
         assert rule in capsys.readouterr().err

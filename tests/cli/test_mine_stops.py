@@ -26,7 +26,7 @@ def mortal(function):
         return function(*args)
     return call
 
-stages._sync, stages.write_json = mortal(stages._sync), mortal(stages.write_json)
+stages.write_json, os.fsync = mortal(stages.write_json), mortal(os.fsync)
 os.replace = mortal(os.replace)
 from xling_jax.cli.main import main
 status = main(sys.argv[2:])

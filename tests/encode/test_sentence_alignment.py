@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.align.sentences import SentenceAligner, overlap_vectors
+from xling_jax.align.sentences import SentenceAligner
 from xling_jax.encode import sentence_alignment
-from xling_jax.encode.sentence_alignment import align_pairs
+from xling_jax.encode.sentence_alignment import align_pairs, overlap_vectors
 
 GERMAN = ["Wo ist der Bahnhof?", "Der Ausschuss hat den Vorschlag abgelehnt.", "Er war zu teuer."]
 ENGLISH = ["Where is the station?", "The committee rejected the proposal. It was too expensive."]

@@ -40,11 +40,11 @@ def test_micro_recall_counts_pairs_and_macro_recall_languages():
     result = alignment.AlignmentResult({"biased-mean-cosine": counts}, {}, {})
     assert result.micro_recall("biased-mean-cosine") == 0.9
     assert result.macro_recall("biased-mean-cosine") == 0.5
-    metrics = result.scores("news")
+    metrics = result.scores()
     assert metrics == {
-        "news/recall": 0.9,
-        "news/recall_biased_mean_cosine": 0.9,
-        "news/macro_recall_biased_mean_cosine": 0.5,
+        "recall": 0.9,
+        "recall_biased_mean_cosine": 0.9,
+        "macro_recall_biased_mean_cosine": 0.5,
     }
 
 
@@ -118,10 +118,11 @@ def test_languages_are_chosen_and_unknown_ones_told(write):
 
 def test_fingerprints_tell_text_and_gold_but_not_compression(write):
     rows = records()
-    plain = document_data.load_alignment_data(write(rows)).fingerprint
-    assert document_data.load_alignment_data(write(rows, "b.jsonl.gz")).fingerprint == plain
+    plain = document_data.load_alignment_data(write(rows)).description["sha256"]
+    packed = document_data.load_alignment_data(write(rows, "b.jsonl.gz"))
+    assert packed.description["sha256"] == plain
     rows[5]["sentences"][0] += " more"
-    assert document_data.load_alignment_data(write(rows)).fingerprint != plain
+    assert document_data.load_alignment_data(write(rows)).description["sha256"] != plain
 
 
 def representations(data, rank, code):

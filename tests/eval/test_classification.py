@@ -99,9 +99,9 @@ def test_scale_and_shift_of_embeddings_change_nothing():
 def test_named_scores_are_plain_floats_without_nan():
     data = data_of(train={"en": labeled("en", 10)}, test={"en": labeled("en", 10)})
     matrix = measure_with(encode, data, c_values=(1.0,))
-    scores = matrix.scores(data.name)
-    assert scores["toy/same"] == scores["toy/accuracy_en_en"] == 1.0
-    assert "toy/cross" not in scores and "toy/bag_of_words_same" in scores
+    scores = matrix.scores()
+    assert scores["same"] == scores["accuracy_en_en"] == 1.0
+    assert "cross" not in scores and "bag_of_words_same" in scores
     assert set(map(type, scores.values())) == {float}
 
 

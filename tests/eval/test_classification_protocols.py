@@ -83,7 +83,7 @@ def test_the_order_of_languages_changes_only_the_order_of_results():
     )
     for protocol in protocols.PROTOCOLS:
         one, other = (measure(d, protocol=protocol) for d in (data, turned))
-        scores = [matrix.scores("toy") for matrix in (one, other)]
+        scores = [matrix.scores() for matrix in (one, other)]
         assert scores[0] == pytest.approx(scores[1])
 
 
@@ -107,8 +107,8 @@ def test_seeds_give_means_and_sample_standard_deviations():
     # The oracle chooses an epoch on the text that then measures it: no other epoch is better.
     assert np.all(matrix.by_seed["oracle"] >= matrix.by_seed["accuracy"])
     assert len(matrix.chosen["en"]) == 3
-    scores = matrix.scores("toy")
-    assert scores["toy/all_sd"] == matrix.spread("all") and "toy/oracle_cross" in scores
+    scores = matrix.scores()
+    assert scores["all_sd"] == matrix.spread("all") and "oracle_cross" in scores
     text = classification.classification_table("toy", matrix)
     mean, spread = 100 * matrix.mean("cross"), 100 * matrix.spread("cross")
     assert f"{mean:.1f} ± {spread:.1f}" in text and "over 3 seeds" in text and "oracle" in text

@@ -60,7 +60,7 @@ def test_without_a_diagonal_means_are_of_the_directions():
     np.fill_diagonal(values, np.nan)
     matrix = of(values)
     assert matrix.mean("p_at_1") == pytest.approx(15.5 / 30)
-    assert "mean_of_all" not in matrix.to_dict() and [*matrix.scores("x")] == ["x/p_at_1"]
+    assert "mean_of_all" not in matrix.to_dict() and [*matrix.scores()] == ["p_at_1"]
     text = matrix_tables(matrix, ["p_at_1"], ["p_at_1"])
     assert "| mean of 30 directions |" in text and "| mean |" in text and "all" not in text
     last = [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]]

@@ -136,12 +136,11 @@ def test_the_diagonal_is_each_language_in_itself():
     without = measure(encode_numbers, data, diagonal=False)
     assert matrix.mean("p_at_1") == without.mean("p_at_1")
     assert without.cells == {pair: matrix.cells[pair] for pair in (("en", "de"), ("de", "en"))}
-    scores = matrix.scores("toy")
-    assert scores["toy/p_at_1"] == without.scores("toy")["toy/p_at_1"]
+    scores = matrix.scores()
+    assert scores["p_at_1"] == without.scores()["p_at_1"]
     every = [cell["p_at_1"] for cell in matrix.cells.values()]
-    assert scores["toy/p_at_1_all"] == pytest.approx(np.mean(every))
-    assert "toy/error_all" not in scores and "toy/p_at_1_all" not in without.scores("toy")
-    assert measure(encode_numbers, data, match="text").cells["en", "en"]["p_at_1"] == 1
+    assert scores["p_at_1_all"] == pytest.approx(np.mean(every))
+    assert "error_all" not in scores and "p_at_1_all" not in without.scores()
 
 
 @pytest.mark.parametrize("similarity", ["margin", "csls"])
@@ -169,21 +168,18 @@ def test_rows_without_a_translation_are_left_out_of_that_direction():
     assert "fr" not in matrix.to_dict()["p_at_1"]["de"]
 
 
-def test_a_copy_of_the_right_text_counts_only_when_texts_are_matched():
+def test_a_copy_of_the_right_text_counts_for_xsim_only():
     data = data_of(en=["en 0", "en 0", "en 90"], de=["de 0", "de 0", "de 90"])
-    by_index = measure(encode_numbers, data)
-    by_text = measure(encode_numbers, data, match="text")
-    # As LASER, xSIM takes any copy.
-    assert by_index.mean("error") == pytest.approx(1 / 3) and by_index.mean("xsim") == 0
-    assert by_index.cells["en", "de"]["p_at_1"] == pytest.approx(2 / 3)
-    assert by_text.mean("p_at_1") == 1 and by_text.mean("error") == 0
+    matrix = measure(encode_numbers, data)
+    assert matrix.mean("error") == pytest.approx(1 / 3) and matrix.mean("xsim") == 0
+    assert matrix.cells["en", "de"]["p_at_1"] == pytest.approx(2 / 3)
 
 
 def test_distractor_texts_equal_to_a_candidate_are_left_out(tmp_path):
     data = data_of(en=["en 0", "en 90"], de=["de 1", "de 91"])
     path = tmp_path / "more.de.txt"
     path.write_text("de 1 \nde 45\nde 45\n")
-    matrix = measure(encode_numbers, data, distractors=(path,), match="text")
+    matrix = measure(encode_numbers, data, distractors=(path,))
     assert matrix.cells["en", "de"]["num_candidates"] == 3
     assert matrix.mean("p_at_1") == 1
 
@@ -229,7 +225,6 @@ def test_bad_embeddings_and_settings_are_refused(embeddings, settings, message):
     ("texts", "rows", "settings", "message"),
     [
         ("ab cd", 3, {}, "3 rows for 4 texts"),
-        ("ab cd", 4, {"match": "fuzzy"}, "match='fuzzy' must be one of index, text"),
         ("a_ _d", 3, {}, "no row has text in two"),
     ],
 )

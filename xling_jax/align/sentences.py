@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.align.rows import as_embeddings, l2_normalize
+from xling_jax.align.rows import l2_normalize
 from xling_jax.options import OptionError, check_values, option
 
 # Sentences of a document that is aligned without a band.
@@ -94,8 +94,8 @@ class SentenceAligner:
         """Aligns two documents.
 
         Args:
-            source: [overlaps, m, dim], of `overlap_vectors`: source[k, i] is the vector of the
-                k + 1 sentences that begin with sentence i.
+            source: [overlaps, m, dim]: source[k, i] is the vector of the k + 1 sentences that begin
+                with sentence i, see `encode.sentence_alignment.overlap_vectors`.
             target: [overlaps, n, dim].
             others: sentences of either language, [k, dim] each, that costs are normalized by if a
                 document has few of its own: among those, the translation itself counts for much,
@@ -146,44 +146,6 @@ class SentenceAligner:
             of_pair = max(2 * (float(cost) - self.merging * (size - 2)) / size, 0.0)
             groups.append(Group(rows, columns, of_pair if rows and columns else 0.0))
         return groups
-
-
-def overlaps(sentences: Sequence[str], num_overlaps: int) -> list[list[str]]:
-    """Texts of 1, 2, … adjacent sentences, joined by a space, each list beginning at every one.
-
-    Where fewer are left in the document, the text ends with it.
-    """
-    return [
-        [" ".join(sentences[i : i + size]) for i in range(len(sentences))]
-        for size in range(1, num_overlaps + 1)
-    ]
-
-
-def overlap_vectors(
-    encode: Callable[[list[str]], np.ndarray], documents: Sequence[Sequence[str]], num_overlaps: int
-) -> list[np.ndarray]:
-    """[num_overlaps, sentences, dim] vectors of the `overlaps` of each document.
-
-    Every distinct text is encoded once, all in one call.
-    """
-    texts = [text for d in documents for row in overlaps(d, num_overlaps) for text in row]
-    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    if not row_of:  # a function may return any shape for none, such as sentence-transformers [0]
-        return [np.empty((num_overlaps, 0, 0), np.float32) for _ in documents]
-    vectors = as_embeddings(encode(list(row_of)), "the result of encode")
-    if len(vectors) != len(row_of):
-        counts = f"{len(vectors)} rows for {len(row_of)} texts"
-        raise ValueError(f"encode must return one row per text; got {counts}")
-    if not np.isfinite(vectors).all():
-        text = list(row_of)[np.isfinite(vectors).all(axis=1).argmin()]
-        raise ValueError(f"vectors must be finite; that of {text!r:.60} is not")
-    dim = vectors.shape[1]
-    rows = np.array([row_of[text] for text in texts], np.int64)
-    ends = np.cumsum([num_overlaps * len(document) for document in documents])
-    return [
-        vectors[part].reshape(num_overlaps, len(document), dim)
-        for part, document in zip(np.split(rows, ends[:-1]), documents)
-    ]
 
 
 def _kinds(max_sentences: int) -> list[tuple[int, int]]:

@@ -1,29 +1,26 @@
 """The stages of mining on disk: vectors of both sides, then neighbors.
 
-    source.f32, source.json          unit vectors, float32 [texts, dim], and how many are complete
+    source.f32, source.json   unit vectors, float32 [texts, dim], and how many are complete
     target.f32, target.json
-    forward.f32, forward.i64         of each source text: cosines and rows of its neighbors
-    backward-N.npz, neighbors.json   of each target text, among the first N source texts
+    neighbors.npz             of the first N source texts, both ways
 
-The neighbors of a share of the source texts become one file, to be joined with the other shares.
+The neighbors of a share of the source texts become one such file, to be joined with other shares.
 
 A process killed at any moment leaves a directory with which the next one continues, and ends with
 the same numbers to the last bit: texts are encoded in the same windows, and searched in the same
-spans. Each stage records what it was made from; if that is something else now, it starts anew, and
-the old record goes before the old data.
+spans. Each stage records what it was made from; if that is something else now, it starts anew.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import os
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -31,14 +28,14 @@ from xling_jax.align import knn, mining
 from xling_jax.align.knn_index import EXACT
 from xling_jax.align.knn_numpy import keep_best
 from xling_jax.align.mining import Candidates
-from xling_jax.align.rows import AnyRows, Report, UnitRows, no_neighbors
+from xling_jax.align.rows import AnyRows, Neighbors, Report, UnitRows, no_neighbors
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import naming_errors, read_json, whole_file, write_json
 
 _logger = logging.getLogger(__name__)
 
 # Between records of what is done: this much work is lost at most.
-_RECORD_EVERY_S = 10.0
+_RECORD_EVERY_S = 20.0
 # Multiplications of a span, source texts that are searched at once: about a minute of two cores,
 # or some seconds of an accelerator, which gets all target vectors anew for each span.
 _SPAN_PRODUCTS = {"numpy": 2**42, "jax": 2**46}
@@ -63,22 +60,36 @@ def stage_vectors(
             would end them too.
         shape: of the [texts, dim] float32 that are returned, mapped from the file.
     """
-    path = directory / f"{name}.f32"
-    rows = _Rows(directory / f"{name}.json", made_from, {path: 4 * shape[1]})
-    if 0 < rows.done == shape[0]:
-        _logger.info("%s: all %s texts are embedded already", name, f"{rows.done:,}")
-    elif rows.done:
-        _logger.info("%s: continues with text %d of %d", name, rows.done + 1, shape[0])
-    with rows.opened():
-        for chunk in encode(rows.done) if rows.done < shape[0] else ():
-            rows.add(np.asarray(chunk, "<f4"))
-            if rows.is_due(shape[0]):
-                rows.record()
-    if rows.done != shape[0]:
-        raise ValueError(f"{path}: must get {shape[0]} vectors; got {rows.done}")
-    if not rows.done:
-        return np.empty(shape, np.float32)
-    return np.memmap(path, "<f4", "r", shape=shape)
+    path, record = directory / f"{name}.f32", directory / f"{name}.json"
+    row_bytes, made_from = 4 * shape[1], fingerprint(made_from)
+    found = read_json(record) or {}
+    done = found.get("rows", 0) if found.get("made_from") == made_from else 0
+    # A shorter file would be extended by zeros.
+    if not path.exists() or path.stat().st_size < done * row_bytes:
+        done = 0
+    if not done:
+        record.unlink(missing_ok=True)  # before the data that it describes
+    elif done == shape[0]:
+        _logger.info("%s: all %s texts are embedded already", name, f"{done:,}")
+    else:
+        _logger.info("%s: continues with text %d of %d", name, done + 1, shape[0])
+    with open(path, "r+b" if done else "wb") as file:
+        file.truncate(done * row_bytes)
+        file.seek(0, os.SEEK_END)
+        recorded_s = time.monotonic()
+        for chunk in encode(done) if done < shape[0] else ():
+            with naming_errors(path):
+                file.write(np.ascontiguousarray(chunk, "<f4").data)
+            done += len(chunk)
+            if done == shape[0] or time.monotonic() - recorded_s > _RECORD_EVERY_S:
+                with naming_errors(path):
+                    file.flush()
+                    os.fsync(file.fileno())
+                write_json(record, {"made_from": made_from, "rows": done})
+                recorded_s = time.monotonic()
+    if done != shape[0]:
+        raise ValueError(f"{path}: must get {shape[0]} vectors; got {done}")
+    return np.memmap(path, "<f4", "r", shape=shape) if done else np.empty(shape, np.float32)
 
 
 def stage_candidates(
@@ -111,44 +122,36 @@ def stage_candidates(
     if index != EXACT:
         span = n  # an index is built for all
     made_from = {**made_from, "k": k, "span": span, "backend": backend, "index": index}
-    width, paths = min(k, m), (directory / "forward.f32", directory / "forward.i64")
-    forward = _Rows(
-        directory / "neighbors.json", made_from, {paths[0]: 4 * width, paths[1]: 8 * width}
-    )
-    backward = no_neighbors(m, min(k, n))
-    saved = lambda: directory / f"backward-{forward.done}.npz"
-    if forward.done:
-        try:
-            with np.load(saved(), allow_pickle=False) as file:
-                backward = file["cosines"], file["rows"]
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile):
-            forward.done = 0
-    if 0 < forward.done < n:
-        _logger.info("search: continues with source text %d of %d", forward.done + 1, n)
-    with forward.opened():
-        while (first := forward.done) < n:
-            block = source.span(slice(first, min(first + span, n)))
-            moved = (lambda done, _, first=first: report(first + done, n)) if report else None
-            found = mining.find_candidates(block, target, k, report=moved, **search)
-            _merge(backward, found, first)
-            forward.add(found.forward_cosines.astype("<f4"), found.forward.astype("<i8"))
-            if forward.is_due(n):
-                with whole_file(saved()) as file:
-                    np.savez(file, cosines=backward[0], rows=backward[1])
-                forward.record()
-                for other in directory.glob("backward-*.npz"):
-                    if other != saved():
-                        other.unlink()
-    columns = (
-        np.fromfile(path, kind).reshape(n, width) for path, kind in zip(paths, ("<f4", "<i8"))
-    )
-    return Candidates(*columns, *backward)
+    path, done = directory / "neighbors.npz", 0
+    forward, backward = no_neighbors(n, min(k, m)), no_neighbors(m, min(k, n))
+    try:
+        saved = _read_part(path, made_from)
+    except (FileNotFoundError, ValueError):  # none, or of something else
+        pass
+    else:
+        done, backward = len(saved.forward), (saved.backward_cosines, saved.backward)
+        forward[0][:done], forward[1][:done] = saved.forward_cosines, saved.forward
+        if done < n:
+            _logger.info("search: continues with source text %d of %d", done + 1, n)
+    recorded_s = time.monotonic()
+    while (first := done) < n:
+        block = slice(first, min(first + span, n))
+        moved = (lambda part, _, first=first: report(first + part, n)) if report else None
+        found = mining.find_candidates(source.span(block), target, k, report=moved, **search)
+        _merge(backward, found, first)
+        forward[0][block], forward[1][block] = found.forward_cosines, found.forward
+        done = block.stop
+        if done == n or time.monotonic() - recorded_s > _RECORD_EVERY_S:
+            found = Candidates(forward[0][:done], forward[1][:done], *backward)
+            write_part(path, found, made_from)
+            recorded_s = time.monotonic()
+    return Candidates(*forward, *backward)
 
 
 def write_part(
     path: str | os.PathLike[str], found: Candidates, made_from: Mapping[str, Any]
 ) -> None:
-    """Writes the neighbors of a share of the source texts, whole or not at all.
+    """Writes the neighbors of some source texts, whole or not at all.
 
     `made_from` is what determines the neighbors of all shares, as JSON.
     """
@@ -175,18 +178,18 @@ def join_parts(paths: Sequence[str], made_from: Mapping[str, Any], k: int) -> Ca
     return Candidates(*forward, *backward)
 
 
-def _read_part(path: str, made_from: Mapping[str, Any]) -> Candidates:
+def _read_part(path: str | os.PathLike[str], made_from: Mapping[str, Any]) -> Candidates:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         if str(arrays.pop("made_from")) != fingerprint(made_from):
             raise ValueError("made from other texts, model or options")
         return Candidates(**arrays)
-    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: {error}; run its share again with these inputs") from error
 
 
-def _merge(best: tuple[np.ndarray, np.ndarray], found: Candidates, first: int) -> None:
+def _merge(best: Neighbors, found: Candidates, first: int) -> None:
     """Merges neighbors of target rows among the source rows from `first` on into `best`."""
     rows = found.backward + first
     for start in range(0, len(rows), _MERGED_ROWS):
@@ -194,64 +197,5 @@ def _merge(best: tuple[np.ndarray, np.ndarray], found: Candidates, first: int) -
         keep_best(best, block, found.backward_cosines[block], rows[block])
 
 
-class _Rows:
-    """Files that grow by rows, and a record of how many rows are complete.
-
-    None are if they were made from something else, or if a file is missing, as after a run killed
-    while it removed them, its work done, or shorter than recorded: extending it would make zeros of
-    what was lost.
-
-    Attributes:
-        done: how many are complete.
-    """
-
-    def __init__(self, record: Path, made_from: Mapping[str, Any], row_bytes: Mapping[Path, int]):
-        self._record, self._made_from, self._row_bytes = record, made_from, row_bytes
-        found = read_json(record) or {}
-        same = fingerprint(found.get("made_from")) == fingerprint(made_from)
-        done = found.get("rows", 0) if same else 0
-        whole = all(p.exists() and p.stat().st_size >= done * b for p, b in row_bytes.items())
-        self.done = done if whole else 0
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Opens the files to add to, cut at what is recorded."""
-        if not self.done:
-            self._record.unlink(missing_ok=True)
-        with contextlib.ExitStack() as stack:
-            self._files = []
-            for path, size in self._row_bytes.items():
-                file = stack.enter_context(open(path, "r+b" if self.done else "wb"))
-                file.truncate(self.done * size)
-                file.seek(0, os.SEEK_END)
-                self._files.append(file)
-            self._recorded_s = time.monotonic()
-            yield
-
-    def add(self, *arrays: np.ndarray) -> None:
-        """Adds rows to each file."""
-        for file, path, array in zip(self._files, self._row_bytes, arrays):
-            with naming_errors(path):
-                file.write(np.ascontiguousarray(array).data)
-        self.done += len(arrays[0])
-
-    def is_due(self, total: int) -> bool:
-        """True if all rows are there, or the last record is old."""
-        return self.done == total or time.monotonic() - self._recorded_s > _RECORD_EVERY_S
-
-    def record(self) -> None:
-        """Records that the rows added are complete."""
-        for file, path in zip(self._files, self._row_bytes):
-            _sync(file, path)
-        write_json(self._record, {"made_from": self._made_from, "rows": self.done})
-        self._recorded_s = time.monotonic()
-
-
 def _unit_rows(rows: AnyRows, name: str) -> UnitRows:
     return rows if isinstance(rows, UnitRows) else UnitRows(rows, name=name)
-
-
-def _sync(file: BinaryIO, path: Path) -> None:
-    with naming_errors(path):
-        file.flush()
-        os.fsync(file.fileno())

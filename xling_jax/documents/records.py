@@ -106,8 +106,8 @@ class AlignmentData:
         return tuple(self.documents)
 
     @property
-    def fingerprint(self) -> str:
-        """SHA-256 of documents and gold pairs, independent of file names and compression."""
+    def description(self) -> dict[str, Any]:
+        """Plain values for results.json; the hash is not of file names or compression."""
         columns = []
         for code, side in self.documents.items():
             columns += [(code, side.ids), ("sentences", side.sentences)]
@@ -115,14 +115,9 @@ class AlignmentData:
                 columns.append((name, list(map(str, getattr(side, name)))))
         for pair, gold in self.gold.items():
             columns.append(("-".join(pair), [f"{i} {j}" for i, j in sorted(gold)]))
-        return hash_texts(columns)
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The data in numbers, as plain values."""
         return {
             "name": self.name,
-            "sha256": self.fingerprint,
+            "sha256": hash_texts(columns),
             "languages": list(self.documents),
             "num_documents": {code: len(side) for code, side in self.documents.items()},
             "num_sentences": {code: len(side.sentences) for code, side in self.documents.items()},

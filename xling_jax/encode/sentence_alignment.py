@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xling_jax.align.sentences import Group, SentenceAligner, overlap_vectors
-from xling_jax.encode.texts import Encode
+from xling_jax.align.sentences import Group, SentenceAligner
+from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.text.splitting import check_collection, check_texts, split_sentences
 
 if TYPE_CHECKING:
@@ -82,6 +82,28 @@ def align_pairs(
         others = tuple(np.concatenate([each[0] for each in side]) for side in vectors)
         for pair, *both in zip(window, *vectors):
             yield pair, aligner.align(*both, others if all(map(len, others)) else None)
+
+
+def overlap_vectors(
+    encode: Encode, documents: Sequence[Sequence[str]], num_overlaps: int
+) -> list[np.ndarray]:
+    """Vectors of each document for `SentenceAligner.align`, [num_overlaps, sentences, dim].
+
+    They are of 1, 2, … adjacent sentences, joined by a space; where fewer are left, of those. Every
+    distinct text is encoded once, all in one call.
+    """
+    if not any(map(len, documents)):  # a function may return any shape for none
+        return [np.empty((num_overlaps, 0, 0), np.float32) for _ in documents]
+    sizes = range(1, num_overlaps + 1)
+    texts = [
+        [" ".join(sentences[i : i + size]) for size in sizes for i in range(len(sentences))]
+        for sentences in documents
+    ]
+    vectors, ids = encode_unique(encode, texts)
+    return [
+        vectors[ids(each)].reshape(num_overlaps, len(sentences), vectors.shape[1])
+        for each, sentences in zip(texts, documents)
+    ]
 
 
 def _windows(pairs: Iterable[tuple]) -> Iterator[list[tuple]]:

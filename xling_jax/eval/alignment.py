@@ -212,16 +212,13 @@ class AlignmentResult:
         """Mean of the recall of each pair of languages."""
         return float(np.mean([counts.recall for counts in self.counts[cell].values()]))
 
-    def scores(self, name: str) -> dict[str, float]:
-        """`NAME/recall` of the primary cell; of each `NAME/recall_CELL`, `NAME/macro_recall_CELL`.
-
-        In names of cells "_" replaces "-".
-        """
-        scores = {f"{name}/recall": self.micro_recall(self.primary)}
+    def scores(self) -> dict[str, float]:
+        """`recall` of the primary cell; of each, `recall_CELL` and `macro_recall_CELL` with "_"."""
+        scores = {"recall": self.micro_recall(self.primary)}
         for cell in self.counts:
             key = cell.replace("-", "_")
-            scores[f"{name}/recall_{key}"] = self.micro_recall(cell)
-            scores[f"{name}/macro_recall_{key}"] = self.macro_recall(cell)
+            scores[f"recall_{key}"] = self.micro_recall(cell)
+            scores[f"macro_recall_{key}"] = self.macro_recall(cell)
         return scores
 
     def to_dict(self) -> dict[str, Any]:

@@ -54,19 +54,15 @@ class ClassificationData:
         return "test" if "test" in self.splits else "dev"
 
     @property
-    def fingerprint(self) -> str:
-        """SHA-256 of splits, languages, texts and labels; not of file names or compression."""
-        return hash_texts(
+    def description(self) -> dict[str, str]:
+        """Plain values for results.json; the hash is not of file names or compression."""
+        sha256 = hash_texts(
             (f"{split}.{code}.{kind}", column)
             for split, parts in sorted(self.splits.items())
             for code, part in sorted(parts.items())
             for kind, column in (("texts", part.texts), ("labels", part.labels))
         )
-
-    @property
-    def description(self) -> dict[str, str]:
-        """Plain values for results.json."""
-        return {"name": self.name, "path": self.path, "sha256": self.fingerprint}
+        return {"name": self.name, "path": self.path, "sha256": sha256}
 
 
 def list_languages(directory: str | Path, splits: Sequence[str] = SPLITS) -> list[str]:

@@ -199,11 +199,11 @@ class ClassificationMatrix:
         row = self.train_languages.index(train_language)
         return _mean(self.accuracies[kind][row][self._cells("cross")[row]])
 
-    def scores(self, name: str) -> dict[str, float]:
-        """The named numbers of a data set; the primary one is `NAME/cross`.
+    def scores(self) -> dict[str, float]:
+        """The primary one is `cross`.
 
-        `NAME/same`, `NAME/x_cross_TRAIN`, `NAME/accuracy_TRAIN_TEST`, with several seeds
-        `NAME/cross_sd`, with an oracle `NAME/oracle_cross`, and so on.
+        `same`, `x_cross_TRAIN`, `accuracy_TRAIN_TEST`, with several seeds `cross_sd`, with an
+        oracle `oracle_cross`, and so on.
         """
         scores = {}
         for kind, values in self.accuracies.items():
@@ -216,7 +216,7 @@ class ClassificationMatrix:
                 scores[f"x_cross_{word}"] = self.x_cross(train)
                 for column, test in enumerate(self.test_languages):
                     scores[f"accuracy_{word}_{test}"] = float(values[row, column])
-        return {f"{name}/{metric}": value for metric, value in known(scores).items()}
+        return known(scores)
 
     def to_dict(self) -> dict:
         """As plain values for JSON; means without a cell are left out, other cells are None."""

@@ -136,9 +136,9 @@ class LanguageScores:
     num_test: dict[str, int]
     parts: dict[str, tuple[list[np.ndarray], list[np.ndarray]]]
 
-    def scores(self, name: str) -> dict[str, float]:
-        """`NAME/v`, `NAME/v_lang`, `NAME/v_sem`."""
-        return {f"{name}/{part}": value for part, value in self.accuracies.items()}
+    def scores(self) -> dict[str, float]:
+        """`v`, `v_lang`, `v_sem`."""
+        return self.accuracies
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

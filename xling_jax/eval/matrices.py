@@ -63,13 +63,10 @@ class LanguageMatrix:
         """Mean over all cells, those of the diagonal included, as in Yu et al. (2018), Table 2."""
         return float(np.nanmean(self.array(metric)))
 
-    def scores(self, name: str) -> dict[str, float]:
-        """`NAME/METRIC`, the mean over directions, for each metric.
-
-        With a diagonal also `NAME/METRIC_all` for the metrics that it has.
-        """
-        found = {f"{name}/{metric}": self.mean(metric) for metric in self.metrics}
-        return found | {f"{name}/{m}_all": self.mean_of_all(m) for m in self._metrics_of_all()}
+    def scores(self) -> dict[str, float]:
+        """Means over directions by metric; `METRIC_all` is with the diagonal, if that has it."""
+        found = {metric: self.mean(metric) for metric in self.metrics}
+        return found | {f"{m}_all": self.mean_of_all(m) for m in self._metrics_of_all()}
 
     def to_dict(self) -> dict:
         """As plain numbers for JSON: directions that were not measured are left out."""

@@ -200,11 +200,10 @@ class MiningResult:
     train: MiningScores
     test: MiningScores
 
-    def scores(self, name: str) -> dict[str, float]:
-        """`NAME/f1`, `NAME/precision`, `NAME/recall`, `NAME/train_f1` and `NAME/threshold`."""
+    def scores(self) -> dict[str, float]:
+        """`f1`, `precision`, `recall`, `train_f1` and `threshold`."""
         scores = {metric: getattr(self.test, metric) for metric in ("f1", "precision", "recall")}
-        scores |= {"train_f1": self.train.f1, "threshold": self.threshold}
-        return {f"{name}/{metric}": value for metric, value in scores.items()}
+        return scores | {"train_f1": self.train.f1, "threshold": self.threshold}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

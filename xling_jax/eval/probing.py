@@ -69,7 +69,7 @@ class Probing(Task):
     examples = """example:
   xling evaluate probing --model M --data SentEval/data --tasks MR,TREC,Length --output O
 """
-    columns = {"accuracy": "accuracy", "mean": "mean"}
+    columns = {"accuracy": "accuracy"}
     primary = "accuracy"
     cheap = MappingProxyType({"folds": 3})
 
@@ -92,15 +92,6 @@ class Probing(Task):
         _logger.info("%s: accuracy %s%%", data.name, accuracy)
         return {data.name: scores}
 
-    def metrics(self, outcomes: Mapping[str, ProbingScores]) -> dict[str, float]:
-        """`TASK/accuracy` and so on, and means of the accuracies by kind."""
-        named = super().metrics(outcomes)
-        for kind in ("downstream", "probing"):
-            scores = [one.metrics["accuracy"] for one in outcomes.values() if one.kind == kind]
-            if scores:
-                named[f"{kind}/mean"] = float(np.mean(scores))
-        return named
-
     def options(self, encoder: Any, outcomes: Mapping[str, ProbingScores]) -> dict[str, Any]:
         """The options, and how each task was measured."""
         selection = {name: one.protocol for name, one in outcomes.items()}
@@ -118,10 +109,6 @@ class Probing(Task):
         ]
         table = markdown_table(["task", "protocol", "dev", "test"], rows)
         return [f"## SentEval with {self.classifier}, accuracy, %\n\n{table}\n"]
-
-    def is_logged(self, metric: str) -> bool:
-        """True if a metric is logged while training."""
-        return metric == "accuracy"
 
     def _measure_labels(self, task: ProbingTask, embed: Callable) -> ProbingScores:
         splits = {name: _sorted_by_length(split) for name, split in task.splits.items()}
@@ -152,7 +139,7 @@ class Probing(Task):
         strength, score = _choose(fit, fits, strengths, labels)
         predicted = fit(train, strength, dev)(test)
         metrics = {"accuracy": float(np.mean(predicted == labels[test])), "dev_accuracy": score}
-        return ProbingScores(task.kind, rule, metrics, len(train), len(test))
+        return ProbingScores(rule, metrics, len(train), len(test))
 
     def _nested(
         self, task: ProbingTask, labels: np.ndarray, fit: Fit, strengths: Sequence[float]
@@ -166,7 +153,7 @@ class Probing(Task):
             test.append(np.mean(fit(outer, strength, None)(held) == labels[held]))
         metrics = {"accuracy": float(np.mean(test)), "dev_accuracy": float(np.mean(dev))}
         rule = f"nested {self.folds}-fold cross-validation"
-        return ProbingScores(task.kind, rule, metrics, len(labels), len(labels))
+        return ProbingScores(rule, metrics, len(labels), len(labels))
 
     def _folds(self, task: ProbingTask, labels: np.ndarray, seed: int) -> list[tuple]:
         from sklearn.model_selection import StratifiedKFold
@@ -181,25 +168,20 @@ class Probing(Task):
 
 @dataclass(frozen=True)
 class ProbingScores:
-    """Scores of one task: its kind, how it was measured, metrics, rows trained and tested on.
+    """Scores of one task: how it was measured, accuracies, rows trained and tested on."""
 
-    The first metric is the one to report; accuracies are in [0, 1].
-    """
-
-    kind: str
     protocol: str
     metrics: dict[str, float]
     num_train: int
     num_test: int
 
-    def scores(self, name: str) -> dict[str, float]:
-        """`NAME/METRIC` for each metric."""
-        return {f"{name}/{metric}": value for metric, value in self.metrics.items()}
+    def scores(self) -> dict[str, float]:
+        """`accuracy`, the one to report, and `dev_accuracy`."""
+        return self.metrics
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        counts = {"kind": self.kind, "num_train": self.num_train, "num_test": self.num_test}
-        return counts | self.metrics
+        return {"num_train": self.num_train, "num_test": self.num_test} | self.metrics
 
 
 def _sorted_by_length(split: LabeledText) -> LabeledText:

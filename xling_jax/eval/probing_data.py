@@ -46,13 +46,11 @@ class ProbingTask:
         name: begins the names of its metrics.
         splits: {"all"} is cross-validated, {"train", "test"} cross-validates on train, {"train",
             "dev", "test"} selects on dev.
-        kind: "probing" or "downstream".
         path: where it was read from.
     """
 
     name: str
     splits: dict[str, LabeledText]
-    kind: str
     path: str = ""
 
     @property
@@ -61,9 +59,9 @@ class ProbingTask:
         return [text for split in self.splits.values() for text in split.texts]
 
     @property
-    def fingerprint(self) -> str:
-        """SHA-256 of names, texts and labels."""
-        return hash_texts(
+    def description(self) -> dict[str, str]:
+        """Plain values for results.json."""
+        sha256 = hash_texts(
             (f"{name}.{column}", values)
             for name, split in sorted(self.splits.items())
             for column, values in (
@@ -72,11 +70,7 @@ class ProbingTask:
                 ("labels", split.labels),
             )
         )
-
-    @property
-    def description(self) -> dict[str, str]:
-        """Plain values for results.json."""
-        return {"name": self.name, "path": self.path, "sha256": self.fingerprint}
+        return {"name": self.name, "path": self.path, "sha256": sha256}
 
 
 def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> list[ProbingTask]:
@@ -138,7 +132,7 @@ def _read_downstream(name: str, files: list[Path]) -> ProbingTask:
         columns = [[" ".join(line.split()) for line in _lines(file)] for file in files]
         labels = ["1"] * len(columns[0]) + ["0"] * len(columns[1])
         splits = {"all": LabeledText(columns[0] + columns[1], labels)}
-    return ProbingTask(name, splits, "downstream")
+    return ProbingTask(name, splits)
 
 
 def _read_sst(path: Path) -> LabeledText:
@@ -179,4 +173,4 @@ def _read_probing(name: str, path: Path) -> ProbingTask:
     for part, split in splits.items():
         if not split.texts:
             raise ValueError(f"{path}: must have {part} lines; found none")
-    return ProbingTask(name, splits, "probing")
+    return ProbingTask(name, splits)

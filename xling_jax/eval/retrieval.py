@@ -24,8 +24,6 @@ from xling_jax.options import OptionError, option
 
 _logger = logging.getLogger(__name__)
 
-MATCHES = ("index", "text")
-
 _NUM_KEYS, _NUM_QUERIES = 200_000, 2_000  # of XSR, as published
 _NUM_EXAMPLES = 5  # translations joined by lines in the projections
 _MAX_HEATMAP_LANGUAGES = 30
@@ -40,11 +38,6 @@ class Retrieval(Task):
 
     similarity: str = option("cosine", "how candidates are ranked", SIMILARITIES)
     k: tuple[int, ...] = option((1, 5), "the k of P@k", positive=True, metavar="K,K")
-    match: str = option(
-        "index",
-        "what counts as right: only the query's own row, as published, or any row with its text",
-        MATCHES,
-    )
     diagonal: bool = option(
         True,
         "also search each language of an n-way file in itself, as Yu et al. (2018) do: the "
@@ -97,10 +90,8 @@ class Retrieval(Task):
         if self.xsr and (len(self.xsr) != 2 or self.xsr[1] > self.xsr[0]):
             given = ",".join(map(str, self.xsr))
             raise OptionError(f"xsr={given}: must be KEYS,QUERIES, with at most as many queries")
-        if self.xsr and (self.distractors or self.altered or self.match != "index"):
-            raise OptionError(
-                "xsr has its own candidates; leave out distractors, altered and match"
-            )
+        if self.xsr and (self.distractors or self.altered):
+            raise OptionError("xsr has its own candidates; leave out distractors and altered")
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
         """Reads data sets that have, taken together, all of the languages; see `Task.load`."""
@@ -147,7 +138,6 @@ class Retrieval(Task):
                 altered={code: (found, vectors[copies[code]]) for code, found in by.items()},
                 present={c: np.array([*map(bool, texts)], bool) for c, texts in part.texts.items()},
                 text_ids=rows,
-                match=self.match,
                 # Bilingual files of one directory have other texts of a language each.
                 diagonal=self.diagonal and len(data.parts) == 1,
             ).cells
@@ -251,7 +241,6 @@ def retrieval_matrix(
     altered: Mapping[str, tuple[Sequence[Altered], np.ndarray]] | None = None,
     present: Mapping[str, np.ndarray] | None = None,
     text_ids: Mapping[str, np.ndarray] | None = None,
-    match: str = "index",
     diagonal: bool = False,
 ) -> LanguageMatrix:
     """Measures retrieval between all languages, in both directions.
@@ -259,7 +248,8 @@ def retrieval_matrix(
     `p_at_k` is the share of queries whose translation is among the first k candidates. Between two
     languages there are also `error`, one minus P@1 by cosine as in the Tatoeba results of LASER,
     and `xsim`, the error by ratio margin as LASER's `xsim.py` counts it (see
-    `ranking.nearest_by_margin`), for which any copy of the right text is right.
+    `ranking.nearest_by_margin`), for which any copy of the right text is right. For the others only
+    the row itself is right, as published.
 
     Args:
         embeddings: for each language [n, dim]; row i of all is one meaning. Need not be
@@ -276,7 +266,6 @@ def retrieval_matrix(
         present: for each language [n] bool, False where it has no translation; a direction uses
             the rows that both languages have. None: all rows.
         text_ids: for each language [n] int, equal where texts are equal; None: all differ.
-        match: "index", only the row itself is right, as published; "text", any copy of its text.
         diagonal: also search each language in itself, as Yu et al. (2018) do; a row finds itself
             unless it has copies.
 
@@ -302,15 +291,14 @@ def retrieval_matrix(
         ]
         rows = np.arange(len(source))
         ids = rows if text_ids is None else text_ids[pair[1]][common]
-        answers = ids if match == "text" else rows
+        texts = np.append(ids, np.full(len(pools[1]) - len(ids), -1))  # of the candidates
         ranked = rank(source, pools[1], max(k_values), similarity=similarity, source_pool=pools[0])
-        hits = _is_right(ranked, answers)
-        cell = _shares(hits, k_values)
+        cell = _shares(ranked == rows[:, None], k_values)
         if pair[0] != pair[1]:
             nearest = ranked if similarity == "cosine" else knn.top_k(source, pools[1], 1)[1]
             by_margin = nearest_by_margin(source, pools[1], source_pool=pools[0])
-            cell["error"] = float(1 - _is_right(nearest[:, :1], answers).mean())
-            cell["xsim"] = float(1 - _is_right(by_margin[:, None], ids).mean())
+            cell["error"] = float(np.mean(nearest[:, 0] != rows))
+            cell["xsim"] = float(np.mean(texts[by_margin] != ids))
             copies, copy_vectors = (altered or {}).get(pair[1], ((), ()))
             if kept := [place for place, copy in enumerate(copies) if common[copy.row]]:
                 found = nearest_by_margin(
@@ -320,22 +308,13 @@ def retrieval_matrix(
                 )
                 number = np.cumsum(common) - 1
                 like = ids[number[[copies[place].row for place in kept]]]
-                texts = np.concatenate([ids, np.full(len(pools[1]) - len(ids), -1), like])
+                texts = np.append(texts, like)
                 kinds = [""] * len(pools[1]) + [copies[place].kind for place in kept]
                 cell |= _count_errors(texts[found] == ids, np.array(kinds)[found])
         cells[pair] = cell | {"num_queries": len(source), "num_candidates": len(pools[1])}
     if all(source == target for source, target in cells):
         raise ValueError(f"no row has text in two of the languages {', '.join(languages)}")
     return LanguageMatrix(languages, cells)
-
-
-def _is_right(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """True where candidates [n, k] have the id of the query's own row; [n, k] bool.
-
-    Candidates from n on are distractors, which are never right.
-    """
-    inside = found < len(ids)
-    return inside & (ids[np.where(inside, found, 0)] == ids[:, None])
 
 
 def _shares(hits: np.ndarray, k_values: Sequence[int]) -> dict[str, float]:

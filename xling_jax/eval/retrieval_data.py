@@ -59,17 +59,13 @@ class RetrievalData:
         return tuple(dict.fromkeys(code for part in self.parts for code in part.texts))
 
     @property
-    def fingerprint(self) -> str:
-        """SHA-256 of languages and texts; not of file names or compression."""
-        return hash_texts(item for part in self.parts for item in sorted(part.texts.items()))
-
-    @property
     def description(self) -> dict[str, Any]:
-        """Plain values for results.json."""
+        """Plain values for results.json; the hash is not of file names or compression."""
+        columns = (item for part in self.parts for item in sorted(part.texts.items()))
         return {
             "name": self.name,
             "path": self.path,
-            "sha256": self.fingerprint,
+            "sha256": hash_texts(columns),
             "languages": list(self.languages),
             "num_rows": sum(len(next(iter(part.texts.values()))) for part in self.parts),
         }

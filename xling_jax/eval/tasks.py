@@ -51,8 +51,8 @@ TASKS = Registry(
 class Outcome(Protocol):
     """Result of a task on one data set."""
 
-    def scores(self, name: str) -> dict[str, float]:
-        """The named numbers, `NAME/METRIC`; shares are in [0, 1]."""
+    def scores(self) -> dict[str, float]:
+        """Metric -> number; shares are in [0, 1]."""
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers in detail, as plain values for results.json."""
@@ -137,11 +137,12 @@ class Task:
         raise NotImplementedError
 
     def metrics(self, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
-        """The named numbers of all outcomes."""
-        scores: dict[str, float] = {}
-        for name, outcome in outcomes.items():
-            scores |= outcome.scores(name)
-        return scores
+        """The scores of all outcomes as `NAME/METRIC`."""
+        return {
+            f"{name}/{metric}": value
+            for name, outcome in outcomes.items()
+            for metric, value in outcome.scores().items()
+        }
 
     def options(self, encoder: Any, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
         """All that the scores depend on, as plain values; `settings` in results.json."""
