@@ -1,8 +1,6 @@
 """`xling align` from its arguments to its files."""
 
 import io
-import os
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +19,10 @@ from tests.cli.documents_for_cli import (
     sentence_vectors,
     side,
 )
-from xling_jax.align.matching import align_documents
 from xling_jax.align.urls import match_urls
 from xling_jax.cli.main import main
 from xling_jax.documents.debias import choose_rank
-from xling_jax.documents.lawdr import Lawdr
-from xling_jax.files.progress import counted
+from xling_jax.files import lines as lines_of_files
 
 
 @pytest.fixture
@@ -71,11 +67,9 @@ def test_pairs_are_those_of_the_library(files, encoder, options, settings):
     assert [pair[0] for pair in found] == sorted((pair[0] for pair in found), reverse=True)
 
 
-def test_the_rank_is_found_by_default(files, encoder, caplog):
+def test_the_rank_is_found_by_default(files, encoder):
     assert run(files) == 0
-    named = {code: sentence_vectors(encoder, code)[0] for code in FUNCTION_WORDS}
-    rank, _ = choose_rank(named)
-    assert f"debiasing: {counted(rank, 'component')} of each language" in caplog.text
+    rank, _ = choose_rank({code: sentence_vectors(encoder, code)[0] for code in FUNCTION_WORDS})
     check_same(read(files / "out.tsv"), expected_pairs(encoder, rank=rank))
 
 
@@ -126,17 +120,12 @@ def test_ready_vectors_in_place_of_a_model(files, encoder, ready, monkeypatch):
     check_same(read(files / "out.tsv"), expected_pairs(encoder))
 
 
-def test_one_file_of_two_languages_a_pipe_stdin_and_stdout(files, encoder, monkeypatch):
+def test_one_file_of_two_languages_stdin_and_stdout(files, encoder, monkeypatch):
     languages = ("--languages", "en,de")
     assert run(files, *RANK, *languages, source="all.jsonl.gz", target="all.jsonl.gz") == 0
     check_same(read(files / "out.tsv"), expected_pairs(encoder))
-    content, expected = (files / "en.jsonl").read_bytes(), (files / "out.tsv").read_text()
-    pipe = files / "pipe.jsonl"
-    os.mkfifo(pipe)
-    threading.Thread(target=pipe.write_bytes, args=(content,), daemon=True).start()
-    assert run(files, *RANK, "--overwrite", source="pipe.jsonl") == 0
-    assert (files / "out.tsv").read_text() == expected
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    expected = (files / "out.tsv").read_text()
+    monkeypatch.setattr(lines_of_files, "_open_stdin", (files / "en.jsonl").open("rb").__enter__)
     stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", stdout)
     argv = ["align", "--model", "m", "--source", "-", "--target", str(files / "de.jsonl"), *RANK]
@@ -201,46 +190,6 @@ def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(
     assert not (files / "out.tsv").exists()
 
 
-@pytest.mark.parametrize("weighting", ["kde", "none"])
-def test_fitted_to_one_batch_and_used_on_another(files, encoder, weighting, fails):
-    batches = [[row for row in ROWS if int(row["id"][2:]) % 2 == odd] for odd in (0, 1)]
-    for code in FUNCTION_WORDS:
-        for batch, rows in zip("ab", batches):
-            (files / f"{batch}.{code}.jsonl").write_text(lines(side(code, rows)))
-    first, second = ({"source": f"{b}.en.jsonl", "target": f"{b}.de.jsonl"} for b in "ab")
-    saved = files / "en-de.lawdr"
-    assert run(files, *RANK, "--weighting", weighting, "--save-debias", saved, **first) == 0
-    found = read(files / "out.tsv")
-    check_same(found, expected_pairs(encoder, weighting=weighting, rows=batches[0]))
-    load = ("--load-debias", saved, "--overwrite")
-    assert run(files, *load, **first) == 0  # the same documents: the same pairs
-    assert read(files / "out.tsv") == found
-    assert run(files, *load, **second) == 0
-    documents = []
-    for code in FUNCTION_WORDS:
-        lawdr = Lawdr(rank=2, weighting=weighting).fit(
-            sentence_vectors(encoder, code, batches[0])[0]
-        )
-        documents.append(lawdr.transform(*sentence_vectors(encoder, code, batches[1])))
-    ids = of("id", batches[1])
-    pairs = [(score, ids[0][i], ids[1][j]) for score, i, j in align_documents(*documents)]
-    check_same(read(files / "out.tsv"), pairs)
-    swapped = {"source": second["target"], "target": second["source"]}
-    assert run(files, *load, **swapped) == 0  # either direction
-    assert {pair[:0:-1] for pair in read(files / "out.tsv")} == {pair[1:] for pair in pairs}
-    assert "--debias: is set by --load-debias" in fails(run(files, *load, *RANK), 2)
-    packed = ("--document-mode", "packed")
-    assert "document mode sentences; found packed" in fails(run(files, *load, *packed), 2)
-    encoder.fingerprint = "def"
-    line = fails(run(files, *load), 2)
-    encoder.fingerprint = "abc"
-    assert line.endswith("another model, abc; found def; fit again with this model")
-    (files / "de.jsonl").write_text(lines([row | {"lang": "nl"} for row in side("de")]))
-    assert "fitted to en and de; found documents in en and nl" in fails(run(files, *load), 2)
-    saved.write_bytes(b"nothing")
-    assert "not a file of xling align --save-debias" in fails(run(files, *load), 1)
-
-
 @pytest.mark.parametrize(
     ("options", "settings", "message"),
     [
@@ -248,7 +197,6 @@ def test_fitted_to_one_batch_and_used_on_another(files, encoder, weighting, fail
         ((), {"source": "none.jsonl"}, "none.jsonl: no such file"),
         ((), {"target": "en.jsonl"}, "are the same file; add --languages"),
         (("--languages", "en"), {}, "--languages: must be two codes"),
-        (("--save-debias", "-"), {}, "--save-debias -: is not text for stdout; name a file"),
     ],
 )
 def test_wrong_use_is_refused_before_any_work(
@@ -273,24 +221,4 @@ def test_broken_documents_are_named_before_any_work(files, fails, monkeypatch):
     assert "all.jsonl.gz: holds documents in en, de; set languages" in line
     line = fails(run(files, "--languages", "en,fr"), 1)
     assert "unknown language 'fr'; known: de" in line
-    assert not (files / "out.tsv").exists()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda rows: rows[:-1],
-        lambda rows: [rows[0] | {"sentences": ["One more.", *rows[0]["sentences"]]}, *rows[1:]],
-    ],
-)
-def test_documents_that_change_before_they_are_encoded_are_named(
-    files, document_encoder, fails, monkeypatch, change
-):
-    def load(path, dtype=None):
-        (files / "en.jsonl").write_text(lines(change(side("en"))))
-        return document_encoder
-
-    monkeypatch.setattr(xling_jax, "load", load)
-    line = fails(run(files), 1)
-    assert line.endswith("en.jsonl: changed while it was read; run the command again")
     assert not (files / "out.tsv").exists()

@@ -32,18 +32,17 @@ def test_inputs_are_copied_and_outputs_appear_when_the_command_succeeds(store):
     write(store, **{"a.de.gz": "x", "results__results.json": "{}", "results__table.md": "|"})
     args = arguments(model="name", source=f"{URL}/a.de.gz", data=[f"{URL}/results", "here"])
     args.words = ["mine", "--source", f"{URL}/a.de.gz"]  # what a record of the command shows
-    args.output, args.save_debias = f"{URL}/out.tsv", f"{URL}/best"
+    args.output = f"{URL}/best"
     with local_arguments(args):
         assert Path(args.source).read_text() == "x" and Path(args.source).name == "a.de.gz"
         assert Path(args.data[0], "table.md").read_text() == "|"
         assert (args.data[1], args.model) == ("here", "name")
         assert args.words[-1] == f"{URL}/a.de.gz"
-        assert Path(args.output).name == "out.tsv" and args.is_remote
-        Path(args.output).write_text("pairs")
-        Path(args.save_debias, "deep").mkdir(parents=True)
-        Path(args.save_debias, "deep/x").write_text("1")
-        assert "out.tsv" not in there(store)
-    assert there(store)["out.tsv"] == "pairs" and there(store)["best/deep/x"] == "1"
+        assert Path(args.output).name == "best" and args.is_remote
+        Path(args.output, "deep").mkdir(parents=True)
+        Path(args.output, "deep/x").write_text("1")
+        assert "best/deep/x" not in there(store)
+    assert there(store)["best/deep/x"] == "1"
 
 
 def test_a_command_that_fails_leaves_no_output(store):

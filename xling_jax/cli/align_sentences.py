@@ -33,14 +33,7 @@ from xling_jax.cli.arguments import (
     check_output,
     load_encoder,
 )
-from xling_jax.cli.document_sides import (
-    add_languages,
-    encode_side,
-    iterate_documents,
-    languages_of,
-    read_side,
-    scratch_directory,
-)
+from xling_jax.cli.document_sides import add_languages, encode_side, languages_of, read_side
 from xling_jax.cli.options import add_options, given_options, options_from
 from xling_jax.documents.alignment import DocumentAligner
 from xling_jax.documents.records import Documents, read_pairs_of_ids
@@ -119,14 +112,7 @@ def run(args: argparse.Namespace) -> None:
         encoder = load_encoder(args.model, args)
     else:
         splitter = args.splitter or "rule"
-        sides = [
-            read_side(
-                iterate_documents(path, shown(path), code, splitter=splitter),
-                *(shown(path), code),
-                keep_sentences=True,
-            )
-            for path, code in zip(paths, languages)
-        ]
+        sides = [read_side(path, code, splitter=splitter) for path, code in zip(paths, languages)]
         codes = tuple(side.language for side in sides)
         encoder = load_encoder(args.model, args)
         pairs = _pairs(args, encoder, sides)
@@ -154,7 +140,7 @@ def _check_arguments(args: argparse.Namespace) -> bool:
     if args.pairs and args.pairs != _EQUAL_IDS:
         inputs.append("pairs")
         check_input(args, "pairs")
-    check_output(args, inputs, files=lambda path: output_files(path, args.format))
+    check_output(args, *inputs, files=lambda path: output_files(path, args.format))
     check_splitter(args.splitter or "rule")
     kinds = [_kind(path) for path in (args.source, args.target)]
     if "text" in kinds and kinds[0] != kinds[1]:
@@ -223,8 +209,7 @@ def _paired_ids(
     args: argparse.Namespace, encoder: Encoder, sides: Sequence[Documents]
 ) -> list[tuple[str, str]]:
     """Ids of the documents that LAWDR pairs, in the order of the source."""
-    directory = scratch_directory(args.output)
-    vectors = [encode_side(encoder, side, filter(None, side.split()), directory) for side in sides]
+    vectors = [encode_side(encoder, side, args.output) for side in sides]
     with Progress("align", len(sides[0]), "document") as report:
         pairs = DocumentAligner().align(sides, vectors, report=report)
     _logger.info(

@@ -114,21 +114,14 @@ def add_sides(
 
 def check_sides(
     args: argparse.Namespace,
-    inputs: Sequence[str],
-    outputs: Sequence[str] = ("output",),
-    *,
+    *inputs: str,
     can_be_folders: bool = False,
-    files: Callable[[str], Sequence[str]] | None = None,
+    files: Callable[[str], Sequence[str]] = lambda path: [path],
 ) -> None:
-    """Checks the arguments of `add_sides`, and those called `inputs` and `outputs` besides.
-
-    `files` are those that an output consists of.
-    """
+    """Checks the arguments of `add_sides`, other inputs, and the output, as `check_output`."""
     vectors = [f"{side}_embeddings" for side in SIDES]
-    for side in SIDES:
-        check_input(args, side, can_be_folder=can_be_folders)
-    for name in (*vectors, *inputs):
-        check_input(args, name)
+    for name in (*SIDES, *vectors, *inputs):
+        check_input(args, name, can_be_folder=can_be_folders and name in SIDES)
     if [*_paths(args.source), *_paths(args.target)].count("-") > 1:
         raise OptionError("--source - and --target -: only one of them can be stdin")
     ready = [bool(getattr(args, name)) for name in vectors]
@@ -139,10 +132,7 @@ def check_sides(
         raise OptionError("--model: both sides have vectors, so there is nothing to embed")
     if args.dim is not None and (args.dim < 1 or not any(ready)):
         raise OptionError(f"--dim {args.dim}: must be positive, and requires --SIDE-embeddings")
-    others = [*SIDES, *vectors, *inputs]
-    for name in outputs:
-        check_output(args, others, name, files=files)
-        others.append(name)
+    check_output(args, *SIDES, *vectors, *inputs, files=files)
 
 
 def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = False) -> None:
@@ -197,38 +187,38 @@ def read_vectors(
 
 def check_output(
     args: argparse.Namespace,
-    others: Sequence[str] = (),
-    name: str = "output",
-    *,
-    files: Callable[[str], Sequence[str]] | None = None,
+    *inputs: str,
+    files: Callable[[str], Sequence[str]] = lambda path: [path],
 ) -> None:
-    """Refuses an output that cannot be written, or is a file of the arguments called `others`."""
-    path = getattr(args, name)
-    if path in (None, "-"):
+    """Refuses an `--output` that cannot be written, or is a file of the arguments `inputs`.
+
+    `files` are those that the output consists of.
+    """
+    if args.output == "-":
         return
-    for one in map(Path, files(path) if files else [path]):
-        named = f"{flag(name)} {one}"
-        for other in others:
-            if os.path.realpath(one) in map(os.path.realpath, _paths(getattr(args, other))):
-                raise OptionError(f"{named}: is also {flag(other)}; choose another")
-        if one.is_dir():
+    for path in map(Path, files(args.output)):
+        named = f"--output {path}"
+        for name in inputs:
+            if os.path.realpath(path) in map(os.path.realpath, _paths(getattr(args, name))):
+                raise OptionError(f"{named}: is also {flag(name)}; choose another")
+        if path.is_dir():
             raise OptionError(f"{named}: is a directory; name a file")
-        if one.exists() and not one.is_file():
+        if path.exists() and not path.is_file():
             raise OptionError(f"{named}: is not a regular file; use - for stdout")
-        if one.name.endswith(COMPRESSED_SUFFIXES):
+        if path.name.endswith(COMPRESSED_SUFFIXES):
             raise OptionError(
                 f"{named}: is written uncompressed; drop the suffix, or write to - and pipe into "
                 "gzip"
             )
-        refuse_existing(one, args.overwrite, flag(name))
-        if not one.parent.is_dir():
+        refuse_existing(path, args.overwrite)
+        if not path.parent.is_dir():
             raise OptionError(f"{named}: no such directory; create it first")
 
 
-def refuse_existing(path: str | os.PathLike, overwrite: bool, argument: str = "--output") -> None:
-    """Raises `OptionError` if the output of an argument exists and may not be replaced."""
-    if str(path) != "-" and Path(path).exists() and not overwrite:
-        raise OptionError(f"{path}: exists; choose another {argument} or add --overwrite")
+def refuse_existing(path: str | os.PathLike, overwrite: bool) -> None:
+    """Raises `OptionError` if an output exists and may not be replaced."""
+    if Path(path).exists() and not overwrite:
+        raise OptionError(f"{path}: exists; choose another --output or add --overwrite")
 
 
 def choose_checkpoints(workdir: str, chosen: str) -> list[int]:

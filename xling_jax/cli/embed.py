@@ -149,11 +149,8 @@ def _check_outputs(args: argparse.Namespace, precision: str, source: str) -> Non
             f"--precision {precision}: is written with a second file beside it; choose a local "
             "--output, or float16"
         )
-    check_output(args, [source], files=_with_meaning if is_described else None)
-
-
-def _with_meaning(path: str) -> list[str]:
-    return [path, meaning_path(path)]
+    beside = lambda path: [path, meaning_path(path)] if is_described else [path]
+    check_output(args, source, files=beside)
 
 
 def _embed(args: argparse.Namespace) -> None:

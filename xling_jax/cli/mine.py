@@ -170,7 +170,7 @@ def _check_arguments(args: argparse.Namespace) -> Options:
         raise OptionError("--shard: writes neighbors, not pairs; name --output FILE.npz")
     if args.join:
         args.join = shards.check_parts(args.join)
-    check_sides(args, ("pairs", "join"), files=output_files)
+    check_sides(args, "pairs", "join", files=output_files)
     if options.index != EXACT:
         import_faiss(f"--index {options.index}")  # before any work
     for side in SIDES:

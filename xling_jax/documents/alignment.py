@@ -1,26 +1,18 @@
-"""Documents of two collections to aligned pairs: options, LAWDR vectors, and pairs by URL.
-
-What is fitted to one batch of documents is kept in a file for others of the same languages.
-"""
+"""Documents of two collections to aligned pairs: options, LAWDR vectors, and pairs by URL."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
-import os
 from collections.abc import Sequence
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from xling_jax.align import knn, matching, urls
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
 from xling_jax.documents import debias
 from xling_jax.documents.lawdr import WEIGHTINGS, Lawdr
 from xling_jax.documents.records import Documents
-from xling_jax.files.whole import write_whole
 from xling_jax.options import option
 from xling_jax.text.languages import to_iso639_1
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
@@ -28,7 +20,6 @@ from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 _logger = logging.getLogger(__name__)
 
 AUTO = "auto"
-_FORMAT = "xling_jax.lawdr_pair/1"
 
 
 def read_rank(text: str) -> int | str:
@@ -164,104 +155,6 @@ class DocumentAligner(AlignmentOptions):
             rank = debias.automatic_rank(named, self.seed)
         options = {"rank": rank or None, "weighting": self.weighting, "seed": self.seed}
         return [Lawdr(**options).fit(array) for array in vectors]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FittedPair:
-    """The estimators of two languages, and what they were fitted to.
-
-        FittedPair(("de", "en"), tuple(aligner.fit(sides, vectors)), encoder.fingerprint).save(path)
-        estimators = FittedPair.load(path).estimators_for(("de", "en"), encoder.fingerprint)
-
-    Attributes:
-        languages: of the two sides.
-        estimators: fitted, one each.
-        model: fingerprint of the encoder of the sentences; "" if unknown.
-        document_mode: what was encoded at once, see `encode.documents`.
-    """
-
-    languages: tuple[str, str]
-    estimators: tuple[Lawdr, Lawdr]
-    model: str = ""
-    document_mode: str = "sentences"
-
-    @property
-    def dim(self) -> int:
-        """Dimensions of the vectors."""
-        return self.estimators[0].dim
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one safetensors file with options and counts as JSON in its header.
-
-        The components take 4 bytes x dim x rank for each side; with "kde", every fitted sentence
-        takes 72 bytes, because densities are counts among them.
-        """
-        tensors, facts = {}, []
-        for side, lawdr in enumerate(self.estimators):
-            arrays, facts_of_side = lawdr.state()
-            tensors |= {f"{side}.{name}": array for name, array in arrays.items()}
-            facts.append(facts_of_side)
-        about = {name: getattr(self, name) for name in ("languages", "model", "document_mode")}
-        header = {"format": _FORMAT, "about": json.dumps(about), "lawdr": json.dumps(facts)}
-        write_whole(path, save(tensors, header))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> FittedPair:
-        """Reads a file written by `save`; executes nothing, and gives the same bits as saved.
-
-        ValueError if the file is damaged or holds something else.
-        """
-        with open(path, "rb"):  # the errors of safetensors do not name the file
-            pass
-        try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != _FORMAT:
-                    raise ValueError(f"it holds {metadata.get('format', 'something else')!r}")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            about, facts = json.loads(metadata["about"]), json.loads(metadata["lawdr"])
-            estimators = []
-            for side, facts_of_side in enumerate(facts):
-                begin = f"{side}."
-                arrays = {k.removeprefix(begin): v for k, v in tensors.items() if k[:2] == begin}
-                estimators.append(Lawdr.from_state(arrays, facts_of_side))
-            first, second = map(str, about["languages"])
-            if len(estimators) != 2 or estimators[0].dim != estimators[1].dim:
-                raise ValueError("it must hold two estimators of one dim")
-            mode = str(about["document_mode"])
-            return cls((first, second), tuple(estimators), str(about["model"]), mode)
-        except (SafetensorError, ValueError, TypeError, KeyError) as error:
-            what = "file of xling align --save-debias of this version"
-            raise ValueError(f"{path}: not a {what}: {error}") from error
-
-    def estimators_for(
-        self, languages: Sequence[str], model: str, dim: int, document_mode: str = "sentences"
-    ) -> list[Lawdr]:
-        """The estimators for documents in these languages, in this order.
-
-        Raises:
-            ValueError: if they were fitted to other languages, another model ("" fits any), or
-                vectors of another kind.
-        """
-        known = dict(zip(self.languages, self.estimators))
-        if sorted(languages) != sorted(self.languages):
-            names = " and ".join(name or "no language" for name in self.languages)
-            found = " and ".join(name or "no language" for name in languages)
-            raise ValueError(f"fitted to {names}; found documents in {found}; fit them again")
-        for name, fitted, found in (
-            ("dim", self.dim, dim),
-            ("document mode", self.document_mode, document_mode),
-        ):
-            if fitted != found:
-                raise ValueError(f"fitted to vectors of {name} {fitted}; found {found}")
-        if model and self.model and model != self.model:
-            raise ValueError(
-                f"fitted to vectors of another model, {self.model[:12]}; found {model[:12]}; fit "
-                "again with this model"
-            )
-        if languages[0] == languages[1]:
-            return list(self.estimators)
-        return [known[language] for language in languages]
 
 
 def match_urls(

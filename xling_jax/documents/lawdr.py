@@ -8,22 +8,17 @@ own estimator, are then comparable.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from xling_jax.align.rows import BLOCK_ROWS, as_embeddings, row_blocks
 from xling_jax.documents import debias
-from xling_jax.documents.density import NUM_DIMS, TophatDensity, sentence_weights
+from xling_jax.documents.density import TophatDensity, sentence_weights
 from xling_jax.options import check_values
 from xling_jax.registry import check_choice
 
 WEIGHTINGS = ("kde", "none")
-_DENSITY = {"mean": "mean", "axes": "axes", "points": "points", "counts": "fitted_counts"}
-# Options of earlier versions, and what is done now.
-_GONE = {"center": False, "density_dim": NUM_DIMS, "bandwidth": None, "density_on": "raw"}
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -56,7 +51,6 @@ class Lawdr:
             raise ValueError(f"rank must be at least 1, or None for no debiasing; got {self.rank}")
         check_choice("weighting", self.weighting, WEIGHTINGS)
         self.dim: int | None = None
-        self.num_sentences = 0
         self.components: np.ndarray | None = None
         self.density: TophatDensity | None = None
 
@@ -79,7 +73,7 @@ class Lawdr:
             density = TophatDensity.fit(vectors, statistics, self.seed)
         # Assigned at the end, so that a failed fit changes nothing.
         self.components, self.density = components, density
-        self.dim, self.num_sentences = vectors.shape[1], len(vectors)
+        self.dim = vectors.shape[1]
         return self
 
     def transform(self, vectors: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -120,49 +114,6 @@ class Lawdr:
             return np.ones(len(vectors))
         counts = self.density.counts(vectors)
         return sentence_weights(counts, float(self.density.fitted_counts.mean()))
-
-    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """What was fitted, for a file: arrays by name; options and counts as plain values."""
-        settings = dataclasses.asdict(self)
-        facts = {"settings": settings, "dim": self.dim, "num_sentences": self.num_sentences}
-        tensors = {} if self.components is None else {"components": self.components}
-        if self.density is not None:
-            facts["density"] = {"bandwidth": self.density.bandwidth}
-            tensors |= {f"density.{k}": getattr(self.density, v) for k, v in _DENSITY.items()}
-        return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, facts
-
-    @classmethod
-    def from_state(cls, tensors: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Lawdr:
-        """The estimator of a `state`.
-
-        Raises:
-            ValueError, TypeError, KeyError: if it is not one.
-        """
-        settings = dict(facts["settings"])
-        for name, value in _GONE.items():
-            if settings.pop(name, value) != value:
-                raise ValueError(f"{name} is gone; fit it again")
-        lawdr = cls(**settings)
-        dim, n = lawdr.dim, lawdr.num_sentences = int(facts["dim"]), int(facts["num_sentences"])
-        shapes: dict[str, tuple] = {}
-        if lawdr.rank is not None:
-            shapes["components"] = (dim, lawdr.rank)
-        if lawdr.weighting == "kde":
-            axes = debias.num_axes(NUM_DIMS, dim, n)
-            sizes = {"mean": (dim,), "axes": (dim, axes), "points": (n, axes), "counts": (n,)}
-            shapes |= {f"density.{name}": size for name, size in sizes.items()}
-        if tensors.keys() != shapes.keys():
-            raise ValueError(f"tensors must be {sorted(shapes)}; found {sorted(tensors)}")
-        for name, tensor in tensors.items():
-            dtype = np.int64 if name == "density.counts" else np.float32
-            if tensor.shape != shapes[name] or tensor.dtype != dtype:
-                found = f"{tensor.dtype} {tensor.shape}"
-                raise ValueError(f"{name} must be {np.dtype(dtype)} {shapes[name]}; found {found}")
-        lawdr.components = tensors.get("components")
-        if lawdr.weighting == "kde":
-            parts = {v: tensors[f"density.{k}"] for k, v in _DENSITY.items()}
-            lawdr.density = TophatDensity(bandwidth=float(facts["density"]["bandwidth"]), **parts)
-        return lawdr
 
 
 def document_vectors(

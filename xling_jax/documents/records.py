@@ -52,8 +52,7 @@ class Document(NamedTuple):
 class Documents:
     """The n documents of one language in the file `name`; fields as of `Document`, one list each.
 
-    `lengths` are numbers of sentences; `sentences` are those of all, empty if they were not kept,
-    as then are `positions`.
+    `lengths` are numbers of sentences; `sentences` and `positions` are those of all.
     """
 
     name: str
@@ -178,9 +177,7 @@ def collect_documents(path: str | Path, **options: Any) -> dict[str, Documents]:
     return group_by_language(read_documents(path, **options), shown(path))
 
 
-def group_by_language(
-    documents: Iterable[Document], name: str, keep_sentences: bool = True
-) -> dict[str, Documents]:
+def group_by_language(documents: Iterable[Document], name: str) -> dict[str, Documents]:
     """Gathers the documents of the file `name`, by language in their order.
 
     ValueError if an id occurs twice in a language.
@@ -197,9 +194,8 @@ def group_by_language(
         side.domains.append(document.domain)
         side.urls.append(document.url)
         side.lengths.append(len(document.sentences))
-        if keep_sentences:
-            side.sentences += document.sentences
-            side.positions += document.positions
+        side.sentences += document.sentences
+        side.positions += document.positions
     return by_language
 
 
@@ -220,7 +216,6 @@ def read_documents(
     *,
     domain: str | None = None,
     splitter: str = "rule",
-    name: str | None = None,
 ) -> Iterator[Document]:
     """Reads documents one by one from JSON lines, maybe compressed; blank lines are skipped.
 
@@ -228,17 +223,15 @@ def read_documents(
         path: of the file.
         domain: the field that restricts candidates; required in every document if given.
         splitter: finds the sentences of `text`, see `split_sentences`.
-        name: of the file, for messages; None for its path.
 
     Raises:
         ValueError: if a line is broken, is not a JSON object, or lacks `id`, `lang`, the domain, or
             both `text` and `sentences`; names file and line.
     """
-    name = name or shown(path)
-    for number, line in enumerate(iterate_lines(path, name), 1):
+    for number, line in enumerate(iterate_lines(path), 1):
         if not line.strip():
             continue
-        where = f"{name}:{number}"
+        where = f"{shown(path)}:{number}"
         record, text = _parse_record(line, where)
         language, url = _name_field(record, "lang", where), record.get("url")
         code = languages_lib.to_iso639_1(language)
