@@ -5,17 +5,21 @@ classification with labels in one. The second trains from nothing, in minutes, a
 it is on one page in the end, report.html.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
-import dataclasses
 import io
-import json
 import logging
 import shlex
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+import xling_jax
 from xling_jax.config import find_config, load
 from xling_jax.corpora.quickstart_text import (
     LANGUAGES,
@@ -27,7 +31,11 @@ from xling_jax.corpora.quickstart_text import (
     write_text,
 )
 from xling_jax.files.untrusted import printable
+from xling_jax.files.whole import read_json
 from xling_jax.options import OptionError, require_file
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -45,9 +53,9 @@ ENCODER = "mini"
 # Of the ratio margin; a round number, not tuned on this text. `mine --precision` is too cautious
 # here: messages have near-duplicates, whose scores look like those of translations.
 THRESHOLD = 1.1
-# Of the messages of the packaged wheels, those with a text, in any language, that is also in the
-# encoder's training text (letters and digits, case-folded).
-_NUM_IN_ITS_TRAINING = 59
+# Of the lines of the two shuffled texts, those with a translation in the other.
+_SHARE = 2 / 3
+_WIDTH = 100  # of what is printed
 _WHEELS = find_config("quickstart").with_name("quickstart_wheels.txt")
 _SENTENCES = find_config("quickstart").with_name("quickstart_sentences.tsv")
 
@@ -72,8 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Measured:
+class _Measured(NamedTuple):
     """An encoder on the evaluation text: matrices of results.json, and its nearest neighbors."""
 
     retrieval: dict[str, Any]
@@ -106,12 +113,6 @@ def run(args: argparse.Namespace) -> int:
         text = write_sentences(_SENTENCES, workdir / "text")
 
     _logger.info("2/5 the packaged encoder: %s", ENCODER)
-    if not problem and Path(args.wheels) == _WHEELS:
-        _logger.info(
-            "its training text includes messages of other programs and some of Gramps: at most %d "
-            "of these %d occur in it, in at least one language",
-            *(_NUM_IN_ITS_TRAINING, text.counts["retrieval.tsv"]),
-        )
     shown = _show_encoder(workdir, text)
     _logger.info("%.0f s so far", time.monotonic() - started)
     if args.no_training:
@@ -144,45 +145,47 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_encoder(workdir: Path, text: QuickstartText) -> _Measured:
     """Prints what the packaged encoder does with the evaluation text."""
-    import xling_jax
-    from xling_jax.eval.demonstration import (
-        find_translations,
-        format_accuracies,
-        format_translations,
-        shuffle_texts,
-    )
+    from xling_jax.eval.calibration import shuffled_texts
+    from xling_jax.eval.results import markdown_table
 
     encoder = xling_jax.load(ENCODER)
     columns = _columns(text)
-    texts = shuffle_texts(columns["en"], columns["de"])
-    above = lambda pairs: int((pairs.scores > THRESHOLD).sum())
-    found = find_translations(encoder.encode, texts, above)
-    for path, lines in zip(_shuffled(text), (texts.source, texts.target)):
+    rows = shuffled_texts(len(columns["en"]), _SHARE, np.random.default_rng(0))
+    source, target = ([columns[code][row] for row in r] for code, r in zip(("en", "de"), rows))
+    for path, lines in zip(_shuffled(text), (source, target)):
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    pairs = xling_jax.mine(encoder.encode(source), encoder.encode(target))
+    pairs = pairs.take(pairs.scores > THRESHOLD)
+    is_right = rows[0][pairs.source] == rows[1][pairs.target]
+    num_translations = len(np.intersect1d(*rows))
     print(
-        f"\nTranslations in two shuffled texts, English and German, {len(texts.source)} lines "
-        f"each, {texts.num_translations} with a translation:\n"
-        f"{len(found.pairs)} pairs have a margin above {THRESHOLD}; precision "
-        f"{found.precision:.1%}, recall {found.recall:.1%}. From the best to the last:\n"
+        f"\nTranslations in two shuffled texts, English and German, {len(source)} lines each, "
+        f"{num_translations} with a translation:\n{len(pairs)} pairs have a margin above "
+        f"{THRESHOLD}; precision {is_right.sum() / max(len(pairs), 1):.1%}, recall "
+        f"{is_right.sum() / num_translations:.1%}. From the best to the last:\n"
     )
-    print(printable(format_translations(texts, found)), flush=True)
+    shown = np.linspace(0, max(len(pairs) - 1, 0), min(len(pairs), 5)).round().astype(int)
+    for (score, i, j), right in zip(pairs.take(shown), is_right[shown]):
+        print(printable(f"  {score:5.2f}  {source[i][: _WIDTH - 14]}"))
+        print(printable(f"  {'right' if right else 'wrong'}  {target[j][: _WIDTH - 14]}"))
     measured = _measure(ENCODER, text, workdir / "results" / ENCODER, "--no-pictures")
     print(
         f"\nSearch in {len(columns['en'])} lines of each language, by cosine; the last query is "
         f"about something else:\n\n{measured.neighbors}"
     )
-    rows = text.counts["classification/train.en.tsv"]
-    print(f"Classification with {rows} labels, all of them English; accuracy, %, by language:\n")
-    print(format_accuracies(ENCODER, measured.classification, LANGUAGES), end="\n\n", flush=True)
+    num_labels = text.counts["classification/train.en.tsv"]
+    print(f"Classification with {num_labels} labels, all of them English; accuracy, %:\n")
+    kinds = {ENCODER: "accuracy", "bag of words": "bag_of_words", "chance": "chance"}
+    accuracies = (measured.classification[kind]["en"] for kind in kinds.values())
+    cells = ([f"{100 * row[code]:.1f}" for code in LANGUAGES] for row in accuracies)
+    table = markdown_table(["", *LANGUAGES], [[name, *row] for name, row in zip(kinds, cells)])
+    print(table, end="\n\n", flush=True)
     return measured
 
 
 def _measure(model: str, text: QuickstartText, results: Path, *options: str) -> _Measured:
     """Runs `xling evaluate` as a user would, and searches for a few sentences."""
-    import xling_jax
-    from xling_jax.eval.demonstration import format_neighbors, search_languages
-
-    matrices = {}
+    matrices = []
     for task, data, more in (
         ("retrieval", text.retrieval, ()),
         ("classification", text.classification, ("--train-languages", "en")),
@@ -190,13 +193,29 @@ def _measure(model: str, text: QuickstartText, results: Path, *options: str) -> 
         output = results / task
         words = ["--model", model, "--data", data, "--output", output, *more, *options]
         _xling("evaluate", task, *words, "--overwrite")
-        content = json.loads((output / "results.json").read_text())
-        (matrices[task],) = content["matrices"].values()
-    queries = (*text.queries, ("", UNRELATED_QUERY))
-    found = search_languages(xling_jax.load(model), queries, _columns(text))
-    table = format_neighbors(queries, found) + "\n"
-    unrelated = max(hit.score for hit in found[-1].values())
-    return _Measured(**matrices, neighbors=table, unrelated_cosine=unrelated)
+        matrices += read_json(output / "results.json")["matrices"].values()
+    return _Measured(*matrices, *_search(xling_jax.load(model), text.queries, _columns(text)))
+
+
+def _search(
+    encoder: Encoder, queries: Sequence[tuple[str, str]], columns: Mapping[str, Sequence[str]]
+) -> tuple[str, float]:
+    """The nearest text to each query in every language but its own, as a table.
+
+    Also the cosine of an unrelated query to its nearest text.
+    """
+    wanted = [*queries, ("", UNRELATED_QUERY)]
+    found = {
+        code: xling_jax.search([query for _, query in wanted], column, encoder, k=1)
+        for code, column in columns.items()
+    }
+    lines = []
+    for row, (own, query) in enumerate(wanted):
+        hits = {code: hits[row][0] for code, hits in found.items() if code != own}
+        near = (f"  {code}  {hit.score:5.2f}  {hit.text}" for code, hit in hits.items())
+        lines += [query, *near, ""]
+    unrelated = max(hit.score for hit in hits.values())
+    return "\n".join(line[:_WIDTH] for line in lines), unrelated
 
 
 def _xling(*words: str | Path) -> None:
@@ -227,31 +246,28 @@ def _summary(workdir: Path, text: QuickstartText, shown: _Measured, trained: _Me
     """Both encoders side by side, what each is for, and where everything is."""
     from xling_jax.eval.results import markdown_table
 
-    means = shown.classification["mean"]
+    num_rows, means = text.counts["retrieval.tsv"], shown.classification["mean"]
     bag_of_words, chance = (100 * means[kind]["cross"] for kind in ("bag_of_words", "chance"))
-    labels = (
-        "retrieval, P@1 over all pairs of languages, % (chance "
-        f"{100 / text.counts['retrieval.tsv']:.1f})",
+    rows = {
+        f"retrieval, P@1 over all pairs of languages, % (chance {100 / num_rows:.1f})": [
+            f"{100 * one.retrieval['mean']['p_at_1']:.1f}" for one in (shown, trained)
+        ],
         f"classification in {', '.join(LANGUAGES[1:])}, labels in English, % (bag of words "
-        f"{bag_of_words:.1f}, chance {chance:.1f})",
-        "cosine of an unrelated sentence to its nearest; the lower, the better",
-    )
-    columns = [
-        (
-            f"{100 * one.retrieval['mean']['p_at_1']:.1f}",
-            f"{100 * one.classification['mean']['accuracy']['cross']:.1f}",
-            f"{one.unrelated_cosine:.2f}",
-        )
-        for one in (shown, trained)
-    ]
-    table = markdown_table(["", ENCODER, "cT-LASER"], [*zip(labels, *columns)])
+        f"{bag_of_words:.1f}, chance {chance:.1f})": [
+            f"{100 * one.classification['mean']['accuracy']['cross']:.1f}"
+            for one in (shown, trained)
+        ],
+        "cosine of an unrelated sentence to its nearest; the lower, the better": [
+            f"{one.unrelated_cosine:.2f}" for one in (shown, trained)
+        ],
+    }
+    table = markdown_table(["", ENCODER, "cT-LASER"], [[name, *row] for name, row in rows.items()])
     return (
-        f"On {text.counts['retrieval.tsv']} held-out messages:\n\n{table}\n\n"
+        f"On {num_rows} held-out messages:\n\n{table}\n\n"
         f'{ENCODER} is the one to use: xling_jax.load("{ENCODER}").\n'
-        f"The cT-LASER is for learning how training works: it saw short messages of software for "
-        f'a\nfew minutes. It is xling_jax.load("{workdir}"); docs/how-to/train.md goes on from '
-        f"here.\n\n"
-        f"  {workdir / 'report.html'}  curves, tables and matrices; open it in a browser\n"
+        "The cT-LASER is for learning how training works: it saw short messages of software for a "
+        f'few minutes.\nIt is xling_jax.load("{workdir}"); docs/how-to/train.md goes on from '
+        f"here.\n\n  {workdir / 'report.html'}  curves, tables and matrices; open it in a browser\n"
         f"  {workdir / 'results'}  numbers and pictures; neighbors.txt is the cT-LASER's search\n"
     )
 
