@@ -22,7 +22,7 @@ def test_pca_keeps_distances_of_points_in_a_plane_and_repeats():
 def test_pictures_are_png_files(tmp_path):
     rng = np.random.default_rng(0)
     embeddings = {code: rng.standard_normal((12, 4)) for code in ("en", "de", "zh")}
-    projection = Projection("p", embeddings, "toy", {0: "From $5 (2%) to $6", 7: "七"})
+    projection = Projection("p", embeddings, "toy")
     empty = Heatmap("m", np.full((1, 2), np.nan), ["en"], ["de", "fr"], "t")
     pictures.draw_all([projection, empty], tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"p.pca.png", "p.tsne.png", "m.png"}
@@ -35,14 +35,14 @@ def test_matrices_drawn_together_have_one_color_scale(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "_save", lambda figure, path: drawn.append(figure))
     matrix = lambda value: Heatmap("m", np.full((1, 1), value), ["en"], ["de"], "t")
     pictures.draw_all([matrix(0.95), matrix(0.37), matrix(np.nan)], tmp_path)
-    assert [figure.axes[0].images[0].get_clim() for figure in drawn] == [(30, 100)] * 3
+    assert [figure.axes[0].collections[0].get_clim() for figure in drawn] == [(30, 100)] * 3
 
 
 def test_wrong_sizes_of_pictures_are_refused(tmp_path):
     with pytest.raises(ValueError, match="shape of the names"):
         pictures.draw_all([Heatmap("m", np.eye(2), ["en"], ["de"], "t")], tmp_path)
     with pytest.raises(ValueError, match="row counts"):
-        wrong = Projection("p", {"a": np.eye(2), "b": np.eye(3)}, "t", {})
+        wrong = Projection("p", {"a": np.eye(2), "b": np.eye(3)}, "t")
         pictures.draw_all([wrong], tmp_path)
     with pytest.raises(ValueError, match="method='umap' must be one of pca, tsne"):
         pictures.project(np.eye(3), "umap")

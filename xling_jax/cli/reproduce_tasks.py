@@ -288,7 +288,7 @@ def _classes(self: Reproduction, part: Part) -> Measured:
     groups = {name: vectors[labels == name][:count] for name in data.labels}
     place = model / "results"
     place.mkdir(exist_ok=True)
-    draw_all([Projection("classes", groups, "German test documents by class", {})], place)
+    draw_all([Projection("classes", groups, "German test documents by class")], place)
     return Measured(pictures=[place / "classes.tsne.png"], facts=[f"classification: {data.name}"])
 
 

@@ -121,7 +121,7 @@ class LanguageIdentification(Task):
                 train, _ = scores.parts[part]
                 count = min(map(len, train))
                 shown = {code: side[:count] for code, side in zip(scores.num_test, train)}
-                yield Projection(f"{name}.{part}", shown, f"{name}: {part} by language", {})
+                yield Projection(f"{name}.{part}", shown, f"{name}: {part} by language")
 
 
 @dataclass(frozen=True)

@@ -38,14 +38,12 @@ class Heatmap:
 class Projection:
     """Embeddings of translations to draw in the plane, [n, dim] by language, row i one meaning.
 
-    The name begins those of the files; `examples` are rows whose translations are joined by lines,
-    each with a text to explain it.
+    The name begins those of the files.
     """
 
     name: str
     embeddings: Mapping[str, np.ndarray]
     title: str
-    examples: Mapping[int, str]
 
 
 def versions() -> dict[str, str]:

@@ -25,7 +25,6 @@ from xling_jax.options import OptionError, option
 _logger = logging.getLogger(__name__)
 
 _NUM_KEYS, _NUM_QUERIES = 200_000, 2_000  # of XSR, as published
-_NUM_EXAMPLES = 5  # translations joined by lines in the projections
 _MAX_HEATMAP_LANGUAGES = 30
 # What is found instead of the translation: a copy of it, by kind, or another sentence.
 _MISALIGNED = "misaligned"
@@ -187,15 +186,10 @@ class Retrieval(Task):
                 continue
             columns = {code: [column[row] for row in full] for code, column in texts.items()}
             vectors, ids = encode_unique(encoder.encode, [*columns.values()])
-            # Spread over the file: neighboring rows may be of one document.
-            count = min(_NUM_EXAMPLES, len(full))
-            rows = [len(full) * (2 * place + 1) // (2 * count) for place in range(count)]
-            pivot = next(iter(columns.values()))
             yield Projection(
                 one.name,
                 {code: vectors[ids(column)] for code, column in columns.items()},
                 title=f"{one.name}: translations in the plane",
-                examples={row: pivot[row] for row in rows},
             )
 
     @classmethod

@@ -18,93 +18,50 @@ _MAX_DOTS = 25
 _STEPS = [1, 2, 2.5, 5, 10]  # of the ticks
 _LOG_RATIO = 50  # Positive values that spread further than this get a logarithmic axis.
 
-# Of the metrics `train/NAME` and `validation/NAME`; others are their names without underscores.
-_TRAINING = {
-    "loss": "loss of the whole objective",
-    "gradient_norm": "norm of the gradient",
-    "loss_scale": "loss scale of float16",
-    "skipped_updates": "updates skipped, as float16 overflowed",
-    "distance_loss": "loss of the distance constraint",
-    "positive_distance": "distance of translations, relative to the scale",
-    "scale": "scale of the distances",
-    "margin_violations": "negatives inside the margin",
-    "alignment_accuracy": "translations found in the batch",
-    "teacher_cosine": "cosine with the teacher",
-    "token_kl": "divergence of the token distributions",
-    "token_cross_entropy": "cross-entropy of the tokens",
-    "mfu": "share of peak FLOPs",
-    "mfu_without_padding": "share of peak FLOPs, without padding",
-    "padding_efficiency": "share of tokens that are not padding",
-}
-_TRAINING_SHARES = ("margin_violations", "alignment_accuracy", "mfu")
-_TRAINING_SHARES += ("mfu_without_padding", "padding_efficiency")
 # Ends of the names of metrics that are about speed.
 _SPEED = ("per_second", "mfu", "mfu_without_padding", "padding_efficiency")
-
-_MEASURED = {
+_TITLES = {
     "error": "error",
     "xsim": "xSIM",
     "xsim_plus_plus": "xSIM++",
     "accuracy": "embeddings",
     "chance": "commonest label",
+    "same": "accuracy within a language",
+    "cross": "accuracy across languages",
 }
-_CURVES = {"same": "accuracy within a language", "cross": "accuracy across languages"}
+# Of metrics, the primary ones first: P@1 and accuracy across languages, the loss itself.
+_ORDER = ("p_at_1", "cross", "loss", "same", "gradient_norm")
 
 
 def curves(runs: Sequence[Run]) -> dict[str, Any]:
     """The charts by group, primary metrics first; and the colors of the runs."""
-    names = sorted({name for run in runs for name in run.curves}, key=_curve_order)
+    names = {name for run in runs for name in run.curves}
     if not names:
         return {}
+    rank = {metric: place for place, metric in enumerate(_ORDER)}
+    errors = {metric for task in TASKS for metric in TASKS[task].lower_is_better}
     groups: dict[str, list] = {"Development sets": [], "Losses": [], "Speed": []}
-    for name in names:
+    for name in sorted(names, key=lambda n: (rank.get(n.rpartition("/")[2], len(rank)), n)):
         lines = [
             (i, run.name, *run.curves[name]) for i, run in enumerate(runs) if name in run.curves
         ]
-        all_shares = all(0 <= value <= 1 for *_, values in lines for value in values)
-        group, title, is_share = curve_title(name, all_shares)
-        if is_share:
-            lines = [(*line, [100 * value for value in values]) for *line, values in lines]
+        data, _, metric = name.rpartition("/")
+        if data.partition("/")[0] in ("train", "validation"):
+            group = "Speed" if metric.endswith(_SPEED) else "Losses"
+            title = name.removeprefix("train/").replace("/", " ").replace("_", " ")
+        else:
+            group, title = "Development sets", f"{data} {metric_title(metric)}".strip()
+            if all(0 <= value <= 1 for *_, values in lines for value in values):
+                lines = [(*line, [100 * value for value in values]) for *line, values in lines]
+                title += ", %"
+        title += " (lower is better)" if metric in errors else ""
         groups[group].append(line_chart(title, lines))
     return {"groups": groups, "runs": {run.name: i for i, run in enumerate(runs) if run.curves}}
 
 
-def _curve_order(name: str) -> tuple[int, str]:
-    """Primary metrics first: P@1 and accuracy across languages, the loss itself."""
-    last = name.rpartition("/")[2]
-    order = ("p_at_1", "cross", "loss", "same", "gradient_norm")
-    return (order.index(last) if last in order else len(order), name)
-
-
-def curve_title(name: str, all_shares: bool) -> tuple[str, str, bool]:
-    """Group on the page, title, and whether it is in percent, of a metric such as `train/mfu`.
-
-    `all_shares` says whether all its values are in [0, 1].
-    """
-    data, _, metric = name.rpartition("/")
-    if data.partition("/")[0] in ("train", "validation"):
-        pair = data.removeprefix("train").removeprefix("validation").strip("/")
-        words = _TRAINING.get(metric, metric.replace("_", " "))
-        parts = ["held-out pairs" if data.startswith("validation") else "", pair, words]
-        title = ": ".join(filter(None, parts))
-        title = title[:1].upper() + title[1:]
-        is_share = all_shares and metric in _TRAINING_SHARES
-        group = "Speed" if metric.endswith(_SPEED) else "Losses"
-    else:
-        title = f"{data} {_CURVES.get(metric, metric_title(metric))}".strip()
-        is_share, group = all_shares, "Development sets"
-    title += ", %" if is_share else ""
-    return group, title + (" (lower is better)" if is_error(metric) else ""), is_share
-
-
 def metric_title(metric: str) -> str:
     """Title of a metric of a task, such as P@1."""
-    return _MEASURED.get(metric, metric.replace("p_at_", "P@").replace("_", " "))
-
-
-def is_error(metric: str) -> bool:
-    """True if a metric of a task is an error."""
-    return any(metric in TASKS[task].lower_is_better for task in TASKS)
+    return _TITLES.get(metric, metric.replace("p_at_", "P@").replace("_", " "))
 
 
 def line_chart(

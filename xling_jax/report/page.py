@@ -11,7 +11,7 @@ from xling_jax.report import tables
 from xling_jax.report.charts import curves
 from xling_jax.report.matrices import matrices
 from xling_jax.report.runs import Run
-from xling_jax.report.vectors import RunVectors, drawings
+from xling_jax.report.vectors import RunVectors
 
 
 def make_page(
@@ -57,6 +57,6 @@ def _sections(runs: Sequence[Run], vectors: Sequence[RunVectors]) -> list[tuple]
         ("curves", "Training curves", "curves", curves(runs)),
         *((name, TASKS[name].title, "matrices", matrices(runs, name)) for name in TASKS),
         ("other", "Other results", "metrics", tables.other_results(runs)),
-        ("plane", "Vectors in the plane", "projections", drawings(vectors)),
+        ("plane", "Vectors in the plane", "projections", [one for one in vectors if one.drawings]),
         ("errors", "Worst retrieval errors", "errors", [one for one in vectors if one.errors]),
     ]

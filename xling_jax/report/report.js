@@ -74,7 +74,7 @@ for (const button of document.querySelectorAll("[data-show]")) {
 
 // Projections: method, coloring, one language or class alone, the text at the pointer.
 for (const figure of document.querySelectorAll(".scatter")) {
-  const texts = JSON.parse(document.getElementById(figure.dataset.texts).textContent);
+  const texts = JSON.parse(figure.querySelector("script").textContent);
   const marks = [...figure.querySelectorAll("path[data-i]")];
   const show = (only) => {
     for (const mark of marks) mark.classList.toggle("off", Boolean(only) && mark.dataset[only[0]] !== only.slice(1));

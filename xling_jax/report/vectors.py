@@ -4,7 +4,6 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ MAX_LABELS = 7
 OTHER_LABEL = "other labels"
 MAX_QUERIES = 2000
 NUM_RETRIEVED = 3
+_MAX_CHARACTERS = 280  # of a text that the pointer shows
 _SEED = 0
 _SIZE = (400, 320)  # Width and height of a drawing.
 
@@ -43,16 +43,6 @@ _MARKS = (
     "M-1.2-3.6H1.2V-1.2H3.6V1.2H1.2V3.6H-1.2V1.2H-3.6V-1.2H-1.2Z",
     "M-3-1.5L-1.5-3L0-1.5L1.5-3L3-1.5L1.5 0L3 1.5L1.5 3L0 1.5L-1.5 3L-3 1.5L-1.5 0Z",
 )
-
-
-class Plane(NamedTuple):
-    """n texts in the plane, "pca" and "tsne" -> [n, 2], and of each the language and any class."""
-
-    name: str
-    points: dict[str, np.ndarray]
-    texts: list[str]
-    languages: list[str]
-    labels: list[str] | None = None
 
 
 class Candidate(NamedTuple):
@@ -86,14 +76,13 @@ class ErrorList(NamedTuple):
     num_queries: int
 
 
-@dataclass
-class RunVectors:
-    """Texts in the plane and retrieval errors, by data set, of the encoder of one run."""
+class RunVectors(NamedTuple):
+    """Drawings for the template, and retrieval errors, by data set, of the encoder of one run."""
 
     run: str
     origins: list[Origin]
-    projections: list[Plane] = field(default_factory=list)
-    errors: list[ErrorList] = field(default_factory=list)
+    drawings: list[dict[str, Any]]
+    errors: list[ErrorList]
 
 
 def load_data(
@@ -120,20 +109,21 @@ def run_vectors(
     `model` is path and fingerprint of the encoder.
     """
     facts = measured_facts(model, [one.description for one in data])
-    section = RunVectors(run, [Origin(run, (*facts, ("Seed", str(_SEED))))])
+    section = RunVectors(run, [Origin(run, (*facts, ("Seed", str(_SEED))))], [], [])
     for one in data:
         _logger.info("%s: embedding %s", run, one.name)
         if isinstance(one, ClassificationData):
-            projection = project_classification(encode, one)
+            drawing = draw_classification(encode, one)
         else:
             section.errors.append(worst_errors(encode, one))
-            projection = project_retrieval(encode, one)
-        section.projections += [projection] if projection else []
+            drawing = draw_retrieval(encode, one)
+        if drawing:
+            section.drawings.append(drawing)
     return section
 
 
-def project_retrieval(encode: Encode, data: RetrievalData) -> Plane | None:
-    """Projects rows that all of the first languages have; None if too few, or of many files."""
+def draw_retrieval(encode: Encode, data: RetrievalData) -> dict[str, Any] | None:
+    """Draws rows that all of the first languages have; None if too few, or of many files."""
     if len(data.parts) > 1:
         return None
     columns = dict(itertools.islice(data.parts[0].texts.items(), MAX_LANGUAGES))
@@ -143,12 +133,11 @@ def project_retrieval(encode: Encode, data: RetrievalData) -> Plane | None:
         return None
     rows = [full[len(full) * place // count] for place in range(count)]  # all over the file
     texts = [column[row] for column in columns.values() for row in rows]
-    languages = [code for code in columns for _ in rows]
-    return Plane(data.name, _project(encode, texts), texts, languages)
+    return _draw(data.name, encode, texts, [code for code in columns for _ in rows])
 
 
-def project_classification(encode: Encode, data: ClassificationData) -> Plane | None:
-    """Projects test texts, equally many of each language; None if there are too few."""
+def draw_classification(encode: Encode, data: ClassificationData) -> dict[str, Any] | None:
+    """Draws test texts, equally many of each language; None if there are too few."""
     parts = dict(itertools.islice(data.splits[data.test_split].items(), MAX_LANGUAGES))
     texts, languages, labels = [], [], []
     for code, part in parts.items():
@@ -163,12 +152,41 @@ def project_classification(encode: Encode, data: ClassificationData) -> Plane | 
     if len(counts) > MAX_LABELS:
         kept = dict(counts[: MAX_LABELS - 1])
         labels = [label if label in kept else OTHER_LABEL for label in labels]
-    return Plane(data.name, _project(encode, texts), texts, languages, labels)
+    return _draw(data.name, encode, texts, languages, labels)
 
 
-def _project(encode: Encode, texts: list[str]) -> dict[str, np.ndarray]:
+def _draw(
+    name: str,
+    encode: Encode,
+    texts: list[str],
+    languages: list[str],
+    labels: list[str] | None = None,
+) -> dict[str, Any]:
+    """Texts in the plane by language, and by class if they have one."""
     vectors, ids = encode_unique(encode, [texts])
-    return {method: project(vectors[ids(texts)], method) for method in PROJECTIONS}
+    vectors = vectors[ids(texts)]
+    codes, classes = list(dict.fromkeys(languages)), sorted(set(labels or ()))
+    of_class = map(classes.index, labels) if labels else itertools.repeat(None)
+    colors = [*zip(map(codes.index, languages), of_class)]
+    points = {}
+    for method in PROJECTIONS:
+        plane = project(vectors, method)
+        low, high = plane.min(axis=0), plane.max(axis=0)
+        # Both axes have the same scale, so that distances mean something.
+        scale = min(np.array(_SIZE) * 0.95 / np.maximum(high - low, 1e-9))
+        spots = (np.array(_SIZE) / 2 + (plane - (low + high) / 2) * scale).round(1).tolist()
+        points[method] = [(x, y, *color) for (x, y), color in zip(spots, colors)]
+    cut = [t if len(t) <= _MAX_CHARACTERS else t[: _MAX_CHARACTERS - 1] + "…" for t in texts]
+    return {
+        "name": name,
+        "width": _SIZE[0],
+        "height": _SIZE[1],
+        "marks": _MARKS,
+        "languages": codes,
+        "labels": classes,
+        "points": points,
+        "texts": [*zip(cut, languages, *([labels] if labels else []))],
+    }
 
 
 def worst_errors(encode: Encode, data: RetrievalData, *, limit: int = 40) -> ErrorList:
@@ -209,49 +227,3 @@ def worst_errors(encode: Encode, data: RetrievalData, *, limit: int = 40) -> Err
     for error in found:
         worst.setdefault(error.row, error._replace(num_wrong=num_wrong[error.row]))
     return ErrorList(data.name, [*worst.values()][:limit], len(found), num_queries)
-
-
-def drawings(vectors: Sequence[RunVectors]) -> list[dict[str, Any]]:
-    """The projections of each run, for the template."""
-    numbers = itertools.count()
-    return [
-        {
-            "run": one.run,
-            "drawings": [_scatter(plane, next(numbers)) for plane in one.projections],
-            "origins": one.origins,
-        }
-        for one in vectors
-        if one.projections
-    ]
-
-
-def _scatter(projection: Plane, number: int) -> dict[str, Any]:
-    """Texts in the plane by language or by class; the drawings of a page are numbered."""
-    languages = list(dict.fromkeys(projection.languages))
-    labels = sorted(set(projection.labels or ()))
-    columns = [projection.languages, *([projection.labels] if labels else [])]
-    classes = [labels.index(label) for label in projection.labels or ()]
-    points = {}
-    for method, plane in projection.points.items():
-        low, high = plane.min(axis=0), plane.max(axis=0)
-        # Both axes have the same scale, so that distances mean something.
-        scale = min(np.array(_SIZE) * 0.95 / np.maximum(high - low, 1e-9))
-        spots = (np.array(_SIZE) / 2 + (plane - (low + high) / 2) * scale).round(1).tolist()
-        points[method] = [
-            (x, y, languages.index(code), classes[row] if classes else None)
-            for row, ((x, y), code) in enumerate(zip(spots, projection.languages))
-        ]
-    return {
-        "number": number,
-        "name": projection.name,
-        "width": _SIZE[0],
-        "height": _SIZE[1],
-        "marks": _MARKS,
-        "languages": languages,
-        "labels": labels,
-        "points": points,
-        "texts": [
-            (text if len(text) <= 280 else text[:279] + "…", *described)
-            for text, *described in zip(projection.texts, *columns)
-        ],
-    }
