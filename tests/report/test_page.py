@@ -14,12 +14,11 @@ import xling_jax
 from xling_jax.cli import main
 from xling_jax.eval.classification_data import ClassificationData, LabeledText
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
-from xling_jax.eval.tasks import TASKS
 from xling_jax.report import charts, matrices, tables
 from xling_jax.report import runs as report_data
 from xling_jax.report import vectors as report_vectors
 from xling_jax.report.page import make_page
-from xling_jax.report.runs import Run, origins
+from xling_jax.report.runs import Run
 
 DIM = 8
 HOSTILE = "</script><script>alert('x')</script> & \"quoted\" <b>"
@@ -335,16 +334,6 @@ def test_baselines_stand_beside_the_embeddings_and_once():
     assert 'best">92.5' in page and 'best">65.0' in page and page.count('class="baseline"') == 1
 
 
-def test_whole_documents_are_the_baselines_of_alignment():
-    results = retrieval_results() | {"task": "alignment", "matrices": {"docs": {}}}
-    results["metrics"] = {"docs/recall": 0.9, "docs/recall_biased_mean_cosine": 0.7}
-    results["metrics"] |= {"docs/recall_document_margin": 0.8, "docs/recall_first512_cosine": 0.5}
-    rows = cells(page_of(Run("m", None, results=[results])))
-    assert ["m cosine", "", "", "90.0"] in rows
-    assert ["m, whole documents baseline, by margin", "", "", "80.0"] in rows
-    assert ["m, first 512 tokens baseline, by cosine", "", "", "50.0"] in rows
-
-
 def facts(page):
     """Label and value of all facts about where numbers come from."""
     text = lambda part: html.unescape(re.sub("<[^>]+>", "", part))
@@ -378,9 +367,6 @@ def test_every_table_says_where_its_numbers_come_from(workdir):
         assert fact in found
     results = classification_results() | {"settings": {"seeds": [0, 1, 2]}}
     assert ("Seed", "0, 1, 2") in facts(page_of(Run("a", None, results=[results])))
-    # What a run logged is no origin of a task that was measured.
-    assert [origin.head for origin in origins([run], "classification")] == ["first"]
-    assert [origin.head for origin in origins([run], "retrieval")] == ["first: training"]
     # Results of earlier versions have no command.
     assert ("Command", "not recorded") in found
 
@@ -429,26 +415,6 @@ def test_checkpoints_of_a_run_that_is_not_given_are_one_run(tmp_path):
         tmp_path, [{"path": path, "fingerprint": f"f{path}", "dtype": "float32"} for path in paths]
     )
     assert run.name == "a" and len(run.results) == 2
-
-
-def test_scores_while_training_stand_in_until_there_are_results(workdir):
-    run = report_data.load_runs([workdir], [])[0]
-    # As fast as its median, as long as its last step.
-    assert tables.run_table([run])["rows"][0][-2:] == ("20", "100")
-    assert ["first while training, step 20", "50.0", ""] in cells(page_of(run))
-    run.results.append(retrieval_results())
-    assert "while training" not in page_of(run)
-
-
-def test_metrics_logged_while_training_tell_their_task():
-    for metrics, task in (
-        (["same", "cross", "accuracy_en_de"], "classification"),
-        (["recall"], "alignment"),
-        (["loss"], None),
-    ):
-        curves = {f"data/{metric}": ([5], [0.5]) for metric in metrics}
-        titles = [table["title"] for table in tables.comparison([Run("a", None, curves=curves)])]
-        assert titles == ([TASKS[task].title] if task else [])
 
 
 def test_a_heatmap_writes_percentages_in_colors_of_how_good_they_are():

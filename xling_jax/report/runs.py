@@ -214,16 +214,6 @@ class Origin(NamedTuple):
     facts: tuple[tuple[str, str], ...]
 
 
-def origins(runs: Sequence[Run], task: str) -> list[Origin]:
-    """Of the results and of what was logged in training, for the runs that a task measured."""
-    found = []
-    for run in runs:
-        measured = [results for results in run.results if results["task"] == task]
-        found += [result_origin(run.measured_name(results), results) for results in measured]
-        found += [] if measured or not run.curves else [training_origin(run)]
-    return list(dict.fromkeys(found))
-
-
 def result_origin(run: str, results: Mapping[str, Any]) -> Origin:
     """Of the content of a `results.json`; older ones lack some of it."""
     data, settings = results.get("data") or (), results.get("settings") or {}

@@ -3,7 +3,6 @@
 import csv
 import functools
 import importlib.resources
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +12,10 @@ import numpy as np
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report.charts import short
-from xling_jax.report.runs import Run, origins, result_origin, training_origin
+from xling_jax.report.runs import Run, result_origin, training_origin
 
 # Parts of a classification matrix that need no encoder.
 _WITHOUT_ENCODER = {"bag_of_words": "bag of words", "chance": "commonest label"}
-_WHOLE_DOCUMENTS = {"document": "whole documents", "first512": "first 512 tokens"}
-_SIMILARITIES = ("cosine", "margin")
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
         ours = [row for run in runs for row in _measured(run, name)]
         if not ours:
             continue
-        ours += _baseline_rows(runs, name)
+        ours += _baseline_rows(runs) if name == "classification" else []
         published = published_rows().get(name, [])
         known = {heading for row in (*ours, *published) for heading in row.scores}
         errors = {task.columns[m] for m in task.lower_is_better if m in task.columns}
@@ -92,7 +89,13 @@ def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
         groups = [(data, _with_best(rows, errors)) for data, rows in _by_data(ours)]
         groups += [(f"{data}, as published", rows) for data, rows in _by_data(published)]
         table = {"title": task.title, "columns": columns, "groups": groups}
-        tables.append(table | {"origins": origins(runs, name)})
+        table["origins"] = [
+            result_origin(run.measured_name(results), results)
+            for run in runs
+            for results in run.results
+            if results["task"] == name
+        ]
+        tables.append(table)
     return tables
 
 
@@ -138,7 +141,7 @@ def _with_best(rows: Sequence[Row], errors: set[str]) -> list[Row]:
 
 
 def _measured(run: Run, task: str) -> list[Row]:
-    """A run's scores on each data set of a task; where there are none, those logged in training."""
+    """A run's scores on each data set of a task."""
     rows = [
         Row(run.measured_name(results), *summary, _languages(results, summary[0]))
         for results in run.results
@@ -146,47 +149,25 @@ def _measured(run: Run, task: str) -> list[Row]:
         for summary in TASKS[task].summary(results)
     ]
     # What was measured twice, in the workdir and elsewhere, is one row.
-    rows = [row for place, row in enumerate(rows) if row not in rows[:place]]
-    measured = {row.data for row in rows}
-    logged: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
-    for name, curve in run.curves.items():
-        data, _, metric = name.rpartition("/")
-        if data not in ("train", *measured):
-            logged.setdefault(data, {})[metric] = curve
-    columns = TASKS[task].columns
-    for data, metrics in logged.items():
-        if _task_of(metrics) == task:
-            shown = {columns[m]: 100 * v[-1] for m, (_, v) in metrics.items() if m in columns}
-            step = max(steps[-1] for steps, _ in metrics.values())
-            how = f"while training, step {step:,}"
-            rows.append(Row(run.name, data, shown, how, _sorted(run.config.get("languages"))))
-    return rows
+    return [row for place, row in enumerate(rows) if row not in rows[:place]]
 
 
 def _languages(results: Mapping[str, Any], data: str) -> tuple[str, ...]:
     """The languages that the scores of a data set are of."""
-    return _sorted(((results.get("matrices") or {}).get(data) or {}).get("languages"))
+    matrix = (results.get("matrices") or {}).get(data) or {}
+    return tuple(sorted(matrix.get("languages") or ()))
 
 
-def _sorted(languages: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(sorted(languages or ()))
-
-
-def _baseline_rows(runs: Sequence[Run], task: str) -> list[Row]:
-    """Scores to beat; those that need no encoder are the same in all runs, and stand once."""
-    find = {"classification": _without_encoder, "alignment": _whole_documents}.get(task)
+def _baseline_rows(runs: Sequence[Run]) -> list[Row]:
+    """Scores without an encoder; they are the same in all runs, and stand once."""
+    every = [results for run in runs for results in run.results]
     rows = [
-        row
-        for run in runs
-        if find
-        for results in run.results
-        if results["task"] == task
-        for row in find(run.measured_name(results), results)
+        row for one in every if one["task"] == "classification" for row in _without_encoder(one)
     ]
     return [row for place, row in enumerate(rows) if row not in rows[:place]]
 
 
-def _without_encoder(run: str, results: Mapping[str, Any]) -> Iterator[Row]:
+def _without_encoder(results: Mapping[str, Any]) -> Iterator[Row]:
     """A bag of words and the commonest label, trained and tested as the embeddings were."""
     for name, matrix in (results.get("matrices") or {}).items():
         means = matrix.get("mean") or {}
@@ -200,30 +181,6 @@ def _without_encoder(run: str, results: Mapping[str, Any]) -> Iterator[Row]:
                 how = how.removeprefix(f"{matrix.get('classifier')}, ")
                 own = _languages(results, data)
                 yield Row(title, data, scores, f"baseline, {how}", own, is_baseline=True)
-
-
-def _whole_documents(run: str, results: Mapping[str, Any]) -> Iterator[Row]:
-    """Documents embedded at once, not by sentences."""
-    column = TASKS["alignment"].columns["recall"]
-    for data in results.get("matrices") or {}:
-        for (kind, title), similarity in itertools.product(_WHOLE_DOCUMENTS.items(), _SIMILARITIES):
-            value = results["metrics"].get(f"{data}/recall_{kind}_{similarity}")
-            if value is not None:
-                how = f"baseline, by {similarity}"
-                own = _languages(results, data)
-                yield Row(
-                    f"{run}, {title}", data, {column: 100 * value}, how, own, is_baseline=True
-                )
-
-
-def _task_of(metrics: Mapping[str, Any]) -> str | None:
-    """The task with the most of some metrics in its table, its primary one counting double."""
-    counts = {
-        task: len(metrics.keys() & TASKS[task].columns.keys()) + (TASKS[task].primary in metrics)
-        for task in TASKS
-    }
-    best = max(counts, key=counts.get)
-    return best if counts[best] else None
 
 
 def _encoder(config: Mapping[str, Any]) -> str:
