@@ -137,7 +137,9 @@ def test_the_command_writes_one_page_that_fetches_nothing(
     text = html.unescape(re.sub("<[^>]+>", " ", page))
     assert "dual, 0 layers, width 512" in text and "2 alignment" in text
     assert "cT-LASER" in text and "Li and Mak (2020), Table 4" in text
-    assert "f1a7" in text and parallel().description["sha256"] in text  # of what the page measures itself
+    assert (
+        "f1a7" in text and parallel().description["sha256"] in text
+    )  # of what the page measures itself
     assert f"xling report --run {workdir} --data {parallel_file}" in text
     assert [entry.name for entry in output.parent.iterdir()] == ["report.html"]
 
