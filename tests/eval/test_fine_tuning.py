@@ -5,7 +5,12 @@ import jax
 import numpy as np
 import pytest
 
+import xling_jax
+from tests.cli import documents_for_cli
 from xling_jax.eval import fine_tuning
+from xling_jax.eval.classification import Classification
+from xling_jax.eval.classification_data import ClassificationData, LabeledText
+from xling_jax.options import OptionError
 
 VOCAB, DIM, LABELS, NUM, LENGTH = 9, 4, 3, 21, 5
 
@@ -68,3 +73,34 @@ def test_training_equals_pytorch():
         expected = linear(embed(x).mean(1)).detach().numpy()
         np.testing.assert_allclose(seen[epoch], expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(kept.network(tokens), seen[1])
+
+
+def test_a_task_tunes_the_encoder_and_leaves_it_as_it_was(tmp_path, monkeypatch):
+    encoder = documents_for_cli.make_encoder(tmp_path / "m.model")
+    before = jax.device_get(encoder.params)
+    schedule = fine_tuning.Schedule(learning_rate=0.05, batch_size=8, num_epochs=30, dropout=0.0)
+    monkeypatch.setitem(fine_tuning.train.__kwdefaults__, "schedule", schedule)
+    texts = [text for row in documents_for_cli.ROWS for text in row["sentences"]][:40]
+    labels = ["ab"[text.count("o") % 2] for text in texts]
+    part = LabeledText(texts, labels)
+    data = ClassificationData(
+        "toy", {"train": {"en": part}, "dev": {"en": part}, "test": {"en": part}}
+    )
+    task = Classification(classifiers=("finetune", "linear"), seeds=1)
+    matrices = task.measure(encoder, data)
+    assert matrices["toy_finetune"].mean("same") > max(0.9, matrices["toy_linear"].mean("same"))
+    assert 1 < matrices["toy_finetune"].chosen["en"][0] <= 30
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(encoder.params), before)
+    with pytest.raises(OptionError, match="documents: finetune reads each text as one sequence"):
+        Classification(classifiers=("finetune",), documents="sentences-mean").measure(encoder, data)
+    with pytest.raises(OptionError, match="finetune: a static encoder has no layers to train"):
+        task.measure(xling_jax.load("mini"), data)
+
+
+def test_tokens_are_those_that_the_encoder_reads(tmp_path):
+    encoder = documents_for_cli.make_encoder(tmp_path / "m.model").with_prompt("query ")
+    texts = [documents_for_cli.ROWS[0]["sentences"][0], "", "x " * 100]
+    tokens = encoder.tokenize(texts)
+    assert tokens.shape == (3, encoder.max_length_tokens)
+    vectors = encoder.module.apply({"params": encoder.params}, tokens, deterministic=True)
+    np.testing.assert_allclose(vectors, encoder.encode(texts), rtol=1e-5, atol=1e-6)

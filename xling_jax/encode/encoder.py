@@ -34,6 +34,8 @@ from xling_jax.text.splitting import check_collection, check_texts, checked_text
 from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
+    import flax.linen as nn
+
     from xling_jax.encode.batch_plan import BatchShapes
 
 _logger = logging.getLogger(__name__)
@@ -121,6 +123,16 @@ class Encoder:
     def params(self) -> Any:
         """Parameters of the model."""
         return self.backend.params
+
+    @property
+    def module(self) -> nn.Module:
+        """The Linen module of `params`; ValueError for a static encoder, which has no layers."""
+        if self.backend.name == "jax":
+            return self.backend.module
+        spec = self._loaded("rebuilt as a Linen module")
+        if spec.static:
+            raise ValueError("a static encoder has no layers to train")
+        return spec.module
 
     @property
     def dtype(self) -> str:
@@ -543,6 +555,15 @@ class Encoder:
             while (window := ahead.result()) is not None:
                 ahead = pool.submit(next, tokenized, None)
                 yield window
+
+    def tokenize(self, sentences: Sequence[str]) -> np.ndarray:
+        """Ids as the model reads them, [n, longest] int32: prompt, specials, truncated, padded."""
+        texts = [self._prompt + text for text in check_texts(sentences)]
+        window, _ = tokenize(texts, self.vocab, *self._affixes, self._room)
+        lengths = np.diff(window.offsets)
+        tokens = np.full((len(texts), max(1, lengths.max())), self.vocab.pad_id, np.int32)
+        tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = window.tokens
+        return tokens
 
     @checks_numbers
     def encode_documents(

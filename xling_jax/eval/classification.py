@@ -51,9 +51,12 @@ class Classification(Task):
         None, "languages with labels (default: all)", metavar="CODE,CODE"
     )
     classifiers: tuple[str, ...] = option(
-        ("logreg",), "logreg (Yu), svm, mlp (LASER), linear (lightweight)", CLASSIFIERS,
+        ("logreg",),
+        "logreg (Yu), svm, mlp (LASER), linear (lightweight); finetune: the encoder with a linear "
+        "layer on top, as mBERT",
+        CLASSIFIERS,
         metavar="NAME,NAME",
-    )  # fmt: skip
+    )
     protocols: tuple[str, ...] = option(
         ("zero-shot",),
         "zero-shot: train on each language, test on all; targeted: train, select and test in one; "
@@ -61,7 +64,7 @@ class Classification(Task):
         PROTOCOLS,
         metavar="NAME,NAME",
     )
-    seeds: int = option(5, "number of runs of mlp and linear", positive=True, metavar="N")
+    seeds: int = option(5, "number of runs of mlp, linear and finetune", positive=True, metavar="N")
     seed: int = option(0, "the first seed")
     c_values: tuple[float, ...] | None = option(
         None, "inverse regularization strengths to choose from", positive=True, metavar="C,C"
@@ -135,7 +138,10 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     def measure(
         self, encoder: Any, data: ClassificationData, directory: Path | None = None
     ) -> dict[str, ClassificationMatrix]:
-        """Every protocol with every classifier; each text is embedded once."""
+        """Every protocol with every classifier; each text is embedded, or tokenized, once."""
+        tunes = "finetune" in self.classifiers
+        if tunes and self.documents != "sequence":
+            raise OptionError("documents: finetune reads each text as one sequence")
         if self.max_tokens is not None:
             with wrong_use("max_tokens"):
                 encoder = encoder.with_max_length(self.max_tokens)
@@ -144,8 +150,16 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             encoder.encode, mode, pooling=pooling or "mean", splitter=self.splitter
         )
         texts = [part.texts for split in data.splits.values() for part in split.values()]
-        vectors, ids = encode_unique(encode, texts)
-        embed = lambda text: Examples(vectors[ids(text.texts)], text.labels)
+        inputs = {}
+        if set(self.classifiers) - {"finetune"}:
+            vectors, ids = encode_unique(encode, texts)
+            inputs["vectors"] = lambda text: Examples(vectors[ids(text.texts)], text.labels)
+        fine_tune = None
+        if tunes:
+            from xling_jax.eval.fine_tuning import tuner
+
+            with wrong_use("classifiers: finetune"):
+                inputs["tokens"], fine_tune = tuner(encoder, texts)
         matrices = {}
         for protocol, classifier in itertools.product(
             dict.fromkeys(self.protocols), dict.fromkeys(self.classifiers)
@@ -154,7 +168,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             words = [w for w in (protocol, classifier) if w not in ("zero-shot", "logreg")]
             name = "_".join([data.name, *words]).replace("-", "_")
             matrices[name] = measure_protocol(
-                embed,
+                inputs["tokens" if classifier == "finetune" else "vectors"],
                 data,
                 protocol,
                 classifier,
@@ -162,6 +176,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 c_values=self.c_values,
                 seeds=range(self.seed, self.seed + self.seeds),
                 baselines=self.baselines and classifier == self.classifiers[0],
+                fine_tune=fine_tune,
             )
             mean = percent(matrices[name].mean("all"))
             _logger.info("%s: %s, %s: %s%%", data.name, protocol, classifier, mean)

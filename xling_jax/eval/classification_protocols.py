@@ -65,13 +65,14 @@ def measure_protocol(
     c_values: Sequence[float] | None = None,
     seeds: Sequence[int] = (0,),
     baselines: bool = True,
+    fine_tune: Callable | None = None,
 ) -> ClassificationMatrix:
     """Trains a classifier by a protocol and tests it.
 
     With both dev and test text, the classifier is selected on the dev split of the training
     languages; with one of them, that one is tested on and the training text selects. Test
     languages select nothing, except for the oracle. Of the seeds, `logreg` and `svm` use the first,
-    for folds alone; `c_values` are as for `train_classifier`.
+    for folds alone; `c_values` and `fine_tune` are as for `train_classifier`.
 
     Raises:
         ValueError: if languages are missing, or a training text has too few labels.
@@ -100,6 +101,7 @@ def measure_protocol(
             {code: embed(dev[code]) for code in tests if code in dev},
             c_values=c_values,
             seeds=seeds,
+            fine_tune=fine_tune,
         )
         guesses = _train_baselines(text, own_dev, c_values, seeds[:1]) if baselines else {}
         for code in tests:

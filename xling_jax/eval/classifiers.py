@@ -1,10 +1,12 @@
 """Classifiers by name, and how each is selected on development text.
 
 Of `logreg` (Yu et al. 2018) and `svm` the regularization strength is selected, of `mlp` (LASER) and
-`linear` (the lightweight model, with LASER's schedule) the epoch. Oracles select on development
+`linear` (the lightweight model, with LASER's schedule) the epoch, as of `finetune`, which trains
+the encoder, too. Oracles select on development
 text of the test language, which no real classifier could.
 """
 
+import functools
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,7 @@ from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
 
-NEURAL = ("mlp", "linear")
+NEURAL = ("mlp", "linear", "finetune")
 CLASSIFIERS = ("logreg", "svm", *NEURAL)
 
 # Choice: Yu et al. (2018) do not give the grid of their logistic regression. The SVM sees vectors
@@ -58,13 +60,14 @@ def train_classifier(
     *,
     c_values: Sequence[float] | None = None,
     seeds: Sequence[int] = (0,),
+    fine_tune: Callable | None = None,
 ) -> tuple[list[Selected], list[dict[str, Selected]]]:
     """Trains a classifier and selects it on development text, and again on that of each oracle.
 
     Without `dev`, `logreg` and `svm` cross-validate on the training text, and the neural ones hold
     out a tenth of it. A single one of the `c_values`, inverse regularization strengths, saves the
     search; None are those of `default_c_values`. Seeds are of first weights, order and dropout, or
-    of the folds.
+    of the folds. `finetune` needs `fine_tune`, see `fine_tuning.tuner`, and its examples.
 
     Returns:
         The classifier selected for each seed, and for each seed those of the oracles.
@@ -74,7 +77,7 @@ def train_classifier(
     if not c_values or min(c_values) <= 0:
         raise ValueError(f"c_values must be positive, at least one; got {list(c_values)}")
     if name in NEURAL:
-        return _train_neural(name, train, dev, oracles, seeds)
+        return _train_neural(name, train, dev, oracles, seeds, fine_tune)
     from threadpoolctl import threadpool_limits
 
     # The problems are too small for threads, which made a fit 50 times slower on two busy cores.
@@ -128,20 +131,22 @@ def _train_by_c(name, train, dev, oracles, c_values, seeds):
     return selected, [known] * len(seeds)
 
 
-def _train_neural(name, train, dev, oracles, seeds):
-    """`mlp` and `linear`."""
+def _train_neural(name, train, dev, oracles, seeds, fine_tune):
+    """`mlp`, `linear` and `finetune`."""
     from xling_jax.eval import mlp
 
     names, labels = np.unique(np.array(train.labels), return_inverse=True)
-    features = np.asarray(train.features, np.float32)
+    features = train.features
+    if name != "finetune":
+        features = np.asarray(features, np.float32)
+        fine_tune = functools.partial(mlp.train, {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name])
     selected, by_oracle = [], []
     for seed in seeds:
         rows, own = np.arange(len(labels)), dev
         if dev is None:
             held = _held_out(labels, seed)
             rows, own = rows[~held], Examples(features[held], names[labels[held]])
-        one, *others = mlp.train(
-            {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name],
+        one, *others = fine_tune(
             features,
             labels,
             len(names),

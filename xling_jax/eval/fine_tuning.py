@@ -6,9 +6,11 @@ Mak (2020) nor Mao et al. (2021) say how it was tuned.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
@@ -17,7 +19,12 @@ import numpy as np
 import optax
 
 from xling_jax.encode.jax_backend import in_dtype
+from xling_jax.eval.classifiers import Examples
 from xling_jax.eval.mlp import Kept
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
+    from xling_jax.eval.classification_data import LabeledText
 
 _ROWS = 64  # of a batch when predicting
 
@@ -54,6 +61,20 @@ class Network:
             rows[: len(part)] = part
             logits.append(np.asarray(self.apply(self.params, rows))[: len(part)])
         return np.concatenate(logits)
+
+
+def tuner(
+    encoder: Encoder, columns: Sequence[Sequence[str]]
+) -> tuple[Callable[[LabeledText], Examples], Callable[..., list[Kept]]]:
+    """A function from texts in these columns to examples of their tokens, and `train` for them."""
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
+    tokens = encoder.tokenize(list(row_of))
+
+    def examples(text: LabeledText) -> Examples:
+        return Examples(tokens[[row_of[each] for each in text.texts]], text.labels)
+
+    pad_id = encoder.vocab.pad_id
+    return examples, functools.partial(train, encoder.module, encoder.params, pad_id=pad_id)
 
 
 def train(
