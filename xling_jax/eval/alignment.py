@@ -7,7 +7,7 @@ of WMT19 (all pairs of languages), in the eight variants of LAWDR's tables.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
 from xling_jax.documents.lawdr import Lawdr, document_vectors
 from xling_jax.documents.records import (
     AlignmentData,
-    Gold,
+    Documents,
     load_alignment_data,
     load_document_pairs,
     read_documents,
@@ -111,14 +111,9 @@ class Alignment(AlignmentOptions, Task):
         encode = encoder.encode
         if directory is not None and hasattr(encoder, "encode_stream"):
             encode = lambda texts: encode_mapped(encoder, texts, len(texts), directory, data.name)
-        result = measure_alignment(
-            encode,
-            _regroup(data, encoder, self.document_mode),
-            self,
-            cells=self._cells,
-            baselines=self._baselines(encoder),
-            texts={code: side.texts for code, side in data.documents.items()},
-        )
+        baselines = self._baselines(encoder)
+        split = lambda side: _encoded_at_once(side, encoder, self.document_mode)
+        result = measure_alignment(encode, data, self, self._cells, baselines, split)
         return {data.name: result}
 
     def options(self, encoder: Any, outcomes: Mapping[str, AlignmentResult]) -> dict[str, Any]:
@@ -233,47 +228,31 @@ class AlignmentResult:
         return {"cells": cells, "ranks": self.ranks, "num_empty": self.num_empty}
 
 
-def count_correct(pairs: Iterable[tuple[int, int]], gold: Gold) -> int:
-    """Counts the gold pairs found among pairs of rows, best first, by the rules of WMT16.
-
-    Each document counts once: a pair with a document of an earlier pair is ignored, as by the
-    task's script.
-    """
-    sources, targets = set(), set()
-    num_correct = 0
-    for i, j in pairs:
-        if i not in sources and j not in targets:
-            sources.add(i)
-            targets.add(j)
-            num_correct += (i, j) in gold
-    return num_correct
-
-
 def measure_alignment(
     encode: Encode,
     data: AlignmentData,
     options: AlignmentOptions,
-    *,
     cells: Sequence[str] = CELLS,
     baselines: Mapping[str, Encode] = MappingProxyType({}),
-    texts: Mapping[str, Sequence[str]] | None = None,
+    split: Callable[[Documents], Iterable[Sequence[str]]] = Documents.split,
 ) -> AlignmentResult:
     """Aligns all pairs of languages that have gold pairs, in every cell.
 
     Args:
-        encode: texts to [n, dim] embeddings; called once for each language, with its sentences.
+        encode: texts to [n, dim] embeddings; called once for each language.
         data: documents and gold pairs.
         options: of the alignment.
         cells: of `CELLS`.
         baselines: name -> function from whole documents to embeddings [n, dim].
-        texts: whole documents by language; None for those of `data`, whose sentences may be
-            overlapping windows.
+        split: the texts of each document that are encoded, by default its sentences.
     """
-    vectors = {}
+    vectors, offsets = {}, {}
     for code, side in data.documents.items():
-        if not side.sentences:
+        parts = [*split(side)]
+        if not any(parts):
             raise ValueError(f"{side.name}: documents in {code} must have sentences; found none")
-        vectors[code] = encode(side.sentences)
+        vectors[code] = encode([text for part in parts for text in part])
+        offsets[code] = np.cumsum([0, *map(len, parts)])
     rank = options.debias if any(cell.startswith("debiased") for cell in cells) else 0
     if rank == AUTO:
         rank = debias.automatic_rank(vectors, options.seed)
@@ -282,10 +261,10 @@ def measure_alignment(
     for code, side in data.documents.items():
         # Popped, as sentence vectors take the most memory and are no longer needed.
         documents[code] = represent_documents(
-            vectors.pop(code), side.offsets, names, rank=rank, seed=options.seed
+            vectors.pop(code), offsets[code], names, rank=rank, seed=options.seed
         )
         for name, encode_texts in baselines.items():
-            whole = np.array(encode_texts(texts[code] if texts else side.texts), np.float32)
+            whole = np.array(encode_texts(side.texts), np.float32)
             whole[np.array(side.lengths) == 0] = 0  # never matched
             documents[code][name] = whole
     cells = (*cells, *(f"{name}-{score}" for name in baselines for score in SIMILARITIES))
@@ -307,9 +286,9 @@ def measure_alignment(
                 memory_mb=options.memory_mb,
                 backend=options.backend,
             )
-            rows = zip(pairs.source.tolist(), pairs.target.tolist())
-            found = PairCounts(len(gold), count_correct(rows, gold), len(pairs))
-            counts[cell][first, second] = found
+            # Each document is in one pair at most, as the rules of WMT16 want.
+            right = gold & {(i, j) for _, i, j in pairs}
+            counts[cell][first, second] = PairCounts(len(gold), len(right), len(pairs))
     num_empty = {code: side.num_empty for code, side in data.documents.items()}
     return AlignmentResult(counts, dict.fromkeys(data.documents, rank), num_empty)
 
@@ -338,18 +317,12 @@ def represent_documents(
     return found
 
 
-def _regroup(data: AlignmentData, encoder: Any, mode: str) -> AlignmentData:
-    """The same with what is encoded at once in place of sentences."""
+def _encoded_at_once(side: Documents, encoder: Any, mode: str) -> Iterator[Sequence[str]]:
+    """What of each document is encoded at once; nothing of those without sentences."""
     if mode == "sentences":
-        return data
-    documents = {}
-    for code, side in data.documents.items():
-        inputs = iter(encoder.document_inputs(filter(None, side.split()), mode))
-        texts = [next(inputs) if length else [] for length in side.lengths]
-        documents[code] = dataclasses.replace(
-            side, sentences=[one for part in texts for one in part], lengths=[*map(len, texts)]
-        )
-    return dataclasses.replace(data, documents=documents)
+        return side.split()
+    inputs = iter(encoder.document_inputs(filter(None, side.split()), mode))
+    return (next(inputs) if length else [] for length in side.lengths)
 
 
 def _table(name: str, result: AlignmentResult) -> str:
