@@ -140,7 +140,6 @@ CALLS = {
     mining.mine: (SIDES, "k threshold min_cosine memory_mb"),
     mining.choose_pairs: ([CANDIDATES], "threshold min_cosine"),
     knn.top_k: ([*SIDES, 1], "memory_mb"),
-    knn.neighbor_mean: (SIDES, "k"),
     align_documents: (SIDES, "k candidates memory_mb"),
     format_histogram: ([np.arange(9.0)], "num_bins"),
     xling_jax.align_sentences: ((["a"], ["b"]), "max_sentences deletion radius num_samples seed"),

@@ -7,7 +7,7 @@ nearly the same ones among millions in a fraction of the time.
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ from xling_jax.options import checks_numbers
 from xling_jax.registry import Registry, check_choice
 
 __all__ = ["BACKENDS", "AnyRows", "Neighbors", "Report", "UnitRows", "as_embeddings"]
-__all__ += ["neighbor_mean", "normalize", "top_k", "top_k_both_ways"]
+__all__ += ["normalize", "top_k", "top_k_both_ways"]
 
-_SEARCHES = Registry("backend", numpy="xling_jax.align.knn_numpy", jax="xling_jax.align.knn_jax")
+_SEARCHES = Registry(
+    "backend", numpy="xling_jax.align.knn_numpy:search", jax="xling_jax.align.knn_jax:search"
+)
 BACKENDS = ("auto", *_SEARCHES)
 
 
@@ -77,7 +79,8 @@ def top_k(
     """
     queries, keys = _checked(queries, keys, k, memory_mb, ("queries", "keys"))
     search, choice = _search(backend, index)
-    found = search.top_k(queries, keys, k, memory_mb=memory_mb, report=report, **choice)
+    options = {"memory_mb": memory_mb, "report": report} | choice
+    found, _ = search(queries, keys, k, both_ways=False, **options)
     return _finite(found, "queries")
 
 
@@ -106,23 +109,8 @@ def top_k_both_ways(
         raise ValueError("x must hold at least one row; got none")
     search, choice = _search(backend, index)
     options = {"memory_mb": memory_mb, "report": report} | choice
-    forward, backward = search.top_k_both_ways(x, y, k, **options)
+    forward, backward = search(x, y, k, both_ways=True, **options)
     return _finite(forward, "x"), _finite(backward, "y")
-
-
-@checks_numbers
-def neighbor_mean(queries: AnyRows, keys: AnyRows, k: int, **search: Any) -> np.ndarray:
-    """Returns the mean cosine of each query to its k nearest keys, [n] float32.
-
-    Each of the two sums in the denominator of equation 3 of Artetxe and Schwenk (2019a), over k.
-
-    Args:
-        queries: [n, dim] normalized embeddings.
-        keys: [m, dim] normalized embeddings.
-        k: size of the neighborhood; m when there are fewer keys.
-        **search: see `top_k`.
-    """
-    return top_k(queries, keys, k, **search)[0].mean(axis=1)
 
 
 def choose_backend(backend: str) -> str:
@@ -137,14 +125,14 @@ def choose_backend(backend: str) -> str:
     return "jax" if has_accelerator() else "numpy"
 
 
-def _search(backend: str, index: str) -> tuple[ModuleType, dict[str, Any]]:
-    """The module that searches, and its own arguments."""
+def _search(backend: str, index: str) -> tuple[Callable, dict[str, Any]]:
+    """The function that searches, and its own arguments."""
     if index == EXACT:
         return _SEARCHES[choose_backend(backend)], {}
     check_choice("backend", backend, BACKENDS)
     if backend == "jax":
         raise ValueError(f"index={index!r} searches on the CPU; leave out backend='jax'")
-    return knn_index, {"index": index}
+    return knn_index.search, {"index": index}
 
 
 def _checked(

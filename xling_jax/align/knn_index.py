@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,89 +63,78 @@ def import_faiss(purpose: str) -> Any:
     return import_extra("faiss", "faiss", purpose)
 
 
-def top_k(queries: AnyRows, keys: AnyRows, k: int, *, index: str, **options: Any) -> Neighbors:
-    """Finds about the k best keys of every query; arguments as `knn.top_k`, already checked."""
-    if _is_small(index, queries, keys):
-        return knn_numpy.top_k(queries, keys, k, **options)
-    return _Searcher(queries, keys, index, **options).search(queries, keys, k)
+def search(
+    queries: AnyRows,
+    keys: AnyRows,
+    k: int,
+    *,
+    both_ways: bool,
+    index: str,
+    memory_mb: float,
+    report: Report | None = None,
+) -> tuple[Neighbors, Neighbors | None]:
+    """About what `knn_numpy.search` finds; centroids and codebooks are learned once."""
+    sides = queries, keys
+    if index.partition(":")[0] in NAMES and sum(map(len, sides)) < _MIN_ROWS:
+        options = {"both_ways": both_ways, "memory_mb": memory_mb, "report": report}
+        return knn_numpy.search(queries, keys, k, **options)
+    filled = _filled(sides[::-1] if both_ways else (keys,), sides, index, memory_mb)
+    found = []
+    for one, these in zip(filled, sides):
+        best, num_incomplete = one.search(these, k, report)
+        found.append(best)
+        line = "%s: %d queries, %d of them exactly"
+        _logger.info(line, index, len(these), num_incomplete)
+    return found[0], found[1] if both_ways else None
 
 
-def top_k_both_ways(
-    x: AnyRows, y: AnyRows, k: int, *, index: str, **options: Any
-) -> tuple[Neighbors, Neighbors]:
-    """As `top_k` of x and y, and of y and x; centroids and codebooks are learned once."""
-    if _is_small(index, x, y):
-        return knn_numpy.top_k_both_ways(x, y, k, **options)
-    searcher = _Searcher(x, y, index, **options)
-    return searcher.search(x, y, k), searcher.search(y, x, k)
+def _filled(
+    sides: Sequence[AnyRows], learned_from: Sequence[AnyRows], index: str, memory_mb: float
+) -> Iterator[FilledIndex]:
+    """Yields an index of the rows of each side; they learn once, from a sample."""
+    faiss = import_faiss(f"index={index!r}")
+    dim = sides[0].shape[1]
+    factory, parameters = parse_index(index, max(map(len, learned_from)), dim)
+
+    def set_parameters(one: Any) -> None:
+        if parameters:
+            faiss.ParameterSpace().set_index_parameters(one, parameters)
+
+    try:
+        empty = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+        set_parameters(empty)
+        if not empty.is_trained:
+            inverted = faiss.try_extract_index_ivf(empty)
+            num_centroids = 0 if inverted is None else inverted.nlist
+            wanted = max(_MIN_TRAINING_ROWS, _TRAINING_ROWS_PER_CENTROID * num_centroids)
+            empty.train(_sample(learned_from, wanted))
+    except RuntimeError as error:
+        # Without the line of faiss's source.
+        reason = re.sub(r"^.*\.(cpp|h):\d+: ", "", str(error), flags=re.DOTALL)
+        raise ValueError(
+            f"index={index!r}: faiss refuses it: {reason}; known names are "
+            f"{', '.join((EXACT, *NAMES))}"
+        ) from error
+    block_rows = max(1, int(memory_mb * 2**19 // (5 * dim)))
+    for side in sides:
+        one = faiss.clone_index(empty)
+        for start in range(0, len(side), block_rows):
+            block = finite_block(side, slice(start, start + block_rows), "keys")
+            one.add(np.ascontiguousarray(block))
+        set_parameters(one)
+        yield FilledIndex(one, side, memory_mb)
 
 
-def _is_small(index: str, *sides: AnyRows) -> bool:
-    return index.partition(":")[0] in NAMES and sum(map(len, sides)) < _MIN_ROWS
-
-
-class _Searcher:
-    """A trained index without rows, to be filled with either side.
-
-    It learns from a sample of both; `memory_mb` bounds the memory besides the index.
-    """
-
-    def __init__(
-        self, x: AnyRows, y: AnyRows, index: str, *, memory_mb: float, report: Report | None = None
-    ):
-        self._faiss = import_faiss(f"index={index!r}")
-        self._memory, self._report = memory_mb * 2**20, report
-        self._factory, self._parameters = parse_index(index, max(map(len, (x, y))), x.shape[1])
-        try:
-            metric = self._faiss.METRIC_INNER_PRODUCT
-            self._empty = self._faiss.index_factory(x.shape[1], self._factory, metric)
-            self._set_parameters(self._empty)
-            if not self._empty.is_trained:
-                self._train((x, y))
-        except RuntimeError as error:
-            # Without the line of faiss's source.
-            reason = re.sub(r"^.*\.(cpp|h):\d+: ", "", str(error), flags=re.DOTALL)
-            raise ValueError(
-                f"index={index!r}: faiss refuses it: {reason}; known names are "
-                f"{', '.join((EXACT, *NAMES))}"
-            ) from error
-
-    def _set_parameters(self, index: Any) -> None:
-        if self._parameters:
-            self._faiss.ParameterSpace().set_index_parameters(index, self._parameters)
-
-    def _train(self, sides: tuple[AnyRows, AnyRows]) -> None:
-        wanted = _MIN_TRAINING_ROWS
-        inverted = self._faiss.try_extract_index_ivf(self._empty)
-        if inverted is not None:
-            wanted = max(wanted, _TRAINING_ROWS_PER_CENTROID * inverted.nlist)
-        rng = np.random.default_rng(0)
-        total = sum(map(len, sides))
-        sample = []
-        for side in sides:
-            size = min(len(side), -(-wanted * len(side) // total))
-            rows = np.sort(rng.choice(len(side), size, replace=False))
-            sample.append(np.asarray(side[rows], np.float32))
-        sample = np.ascontiguousarray(np.concatenate(sample))
-        self._empty.train(sample)
-        _logger.info("%s: learned from %d rows", self._factory, len(sample))
-
-    def filled(self, keys: AnyRows) -> FilledIndex:
-        """The index with all rows of an array."""
-        index = self._faiss.clone_index(self._empty)
-        block_rows = max(1, int(self._memory / 2 // (5 * keys.shape[1])))
-        for start in range(0, len(keys), block_rows):
-            block = finite_block(keys, slice(start, start + block_rows), "keys")
-            index.add(np.ascontiguousarray(block))
-        self._set_parameters(index)
-        return FilledIndex(index, keys, self._memory / 2**20)
-
-    def search(self, queries: AnyRows, keys: AnyRows, k: int) -> Neighbors:
-        """The k best of the candidates of every query."""
-        found, num_incomplete = self.filled(keys).search(queries, k, self._report)
-        line = "%s: %d queries in %d rows, %d of them exactly"
-        _logger.info(line, self._factory, len(queries), len(keys), num_incomplete)
-        return found
+def _sample(sides: Sequence[AnyRows], wanted: int) -> np.ndarray:
+    """About so many rows of all sides, float32."""
+    rng = np.random.default_rng(0)
+    total = sum(map(len, sides))
+    sample = []
+    for side in sides:
+        size = min(len(side), -(-wanted * len(side) // total))
+        rows = np.sort(rng.choice(len(side), size, replace=False))
+        sample.append(np.asarray(side[rows], np.float32))
+    return np.ascontiguousarray(np.concatenate(sample))
 
 
 class FilledIndex:
@@ -156,7 +146,7 @@ class FilledIndex:
     @classmethod
     def build(cls, keys: AnyRows, index: str, memory_mb: float = 256) -> FilledIndex:
         """Makes an index, as `knn.top_k` names it; errors as there."""
-        return _Searcher(keys, keys[:0], index, memory_mb=memory_mb).filled(keys)
+        return next(_filled((keys,), (keys,), index, memory_mb))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], keys: AnyRows) -> FilledIndex:
@@ -201,7 +191,8 @@ class FilledIndex:
             scores[rows], indices[rows] = nearest_of(found, block, keys, k)
             incomplete = np.flatnonzero((indices[rows] < 0).any(axis=1))
             if incomplete.size:
-                best = knn_numpy.top_k(block[incomplete], keys, k, memory_mb=self._memory / 2**20)
+                options = {"both_ways": False, "memory_mb": self._memory / 2**20}
+                best, _ = knn_numpy.search(block[incomplete], keys, k, **options)
                 scores[start + incomplete], indices[start + incomplete] = best
                 num_incomplete += incomplete.size
             if report is not None:

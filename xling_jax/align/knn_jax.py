@@ -39,21 +39,7 @@ _BYTES_PER_TILE_ENTRY = 12
 _MAX_GROUP = 128
 
 
-def top_k(queries: AnyRows, keys: AnyRows, k: int, **options: Any) -> Neighbors:
-    """Finds the k best keys of every query; arguments as `knn.top_k`, already checked.
-
-    Returns:
-        Scores [n, min(k, m)] float32 and indices int64. Scores that are not finite are returned.
-    """
-    return _search(queries, keys, k, both_ways=False, **options)[0]
-
-
-def top_k_both_ways(x: AnyRows, y: AnyRows, k: int, **options: Any) -> tuple[Neighbors, Neighbors]:
-    """As `top_k` of x and y, and of y and x, but computes every inner product once."""
-    return _search(x, y, k, both_ways=True, **options)
-
-
-def _search(
+def search(
     queries: AnyRows,
     keys: AnyRows,
     k: int,
@@ -61,8 +47,8 @@ def _search(
     both_ways: bool,
     memory_mb: float,
     report: Report | None = None,
-) -> tuple[Neighbors, ...]:
-    """One pass over the products, for the queries and, with `both_ways`, the keys."""
+) -> tuple[Neighbors, Neighbors | None]:
+    """As `knn_numpy.search`, with the same results."""
     (n, dim), m = queries.shape, len(keys)
     devices = jax.local_devices()
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
@@ -102,7 +88,7 @@ def _search(
             if both_ways and n:
                 for whole, part in zip(found[1], backward):
                     whole[first:stop] = np.asarray(part)[: stop - first]
-    return tuple(found)
+    return found[0], found[1] if both_ways else None
 
 
 @dataclass(frozen=True)

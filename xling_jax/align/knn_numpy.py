@@ -4,7 +4,6 @@ import collections
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
@@ -30,30 +29,19 @@ _BYTES_PER_TILE_ENTRY = 16
 _MAX_K_BY_ARGMAX = 32
 
 
-def top_k(queries: AnyRows, keys: AnyRows, k: int, **settings: Any) -> Best:
-    """Finds the k best keys of every query; arguments as `knn.top_k`, already checked.
-
-    Returns:
-        Scores [n, min(k, m)] float32 and indices int64. Scores that are not finite are returned.
-    """
-    return _search(queries, keys, k, **settings)[0]
-
-
-def top_k_both_ways(x: AnyRows, y: AnyRows, k: int, **settings: Any) -> tuple[Best, Best]:
-    """As `top_k` of x and y, and of y and x, but computes every inner product once."""
-    return _search(x, y, k, both_ways=True, **settings)
-
-
-def _search(
+def search(
     queries: AnyRows,
     keys: AnyRows,
     k: int,
     *,
+    both_ways: bool,
     memory_mb: float,
-    both_ways: bool = False,
     report: Report | None = None,
 ) -> tuple[Best, Best | None]:
     """The k best keys of every query and, with `both_ways`, the k best queries of every key.
+
+    Arguments as `knn.top_k`, already checked. Scores float32 and indices int64, [n, min(k, m)] and
+    [m, min(k, n)], come from one pass over the products, also those that are not finite.
 
     Each thread owns a chunk of the keys and runs a single-threaded BLAS: products and selection of
     different threads overlap, and a thread that finishes a block of queries starts the next.

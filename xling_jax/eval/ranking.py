@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.align.knn import neighbor_mean
 from xling_jax.align.margin import csls, ratio_margin
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.registry import check_choice
@@ -56,6 +55,11 @@ def rank(
             found[rows, place] = best
             scores[np.arange(len(best)), best] = -np.inf
     return found
+
+
+def neighbor_mean(queries: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
+    """Mean cosine of each of normalized queries to its k nearest keys, [n] float32."""
+    return knn.top_k(queries, keys, k)[0].mean(axis=1)
 
 
 def nearest_by_margin(
