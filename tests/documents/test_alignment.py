@@ -1,10 +1,11 @@
-"""The options of an aligner: the rank rule, the search, its progress."""
+"""The aligner of documents: its vectors are LAWDR's, with the rank that the rule finds."""
 
 import logging
 
-import numpy as np
+import pytest
 
 from tests.documents.test_lawdr import corpus
+from xling_jax.align.matching import align_documents
 from xling_jax.documents import debias
 from xling_jax.documents.alignment import DocumentAligner
 from xling_jax.documents.lawdr import Lawdr
@@ -18,41 +19,26 @@ def collection(language, num_documents=20, num_sentences=10, seed=0):
     return Documents(language, language, ids=ids, domains=ids, lengths=lengths), vectors
 
 
-def test_the_rank_rule_gets_the_seed_and_a_large_rank_for_little_text_is_said(monkeypatch, caplog):
+@pytest.mark.parametrize(("debiased", "chosen"), [(3, None), ("auto", 2), (0, None)])
+def test_documents_are_aligned_by_lawdr_of_each_side(monkeypatch, debiased, chosen):
     sides, vectors = zip(collection("de"), collection("en", seed=1))
     given = []
-    choice = 2, {0: 0.9, 2: 0.5}
-    monkeypatch.setattr(debias, "choose_rank", lambda _, **options: given.append(options) or choice)
-    aligner = DocumentAligner(seed=3, weighting="none")
-    assert [lawdr.rank for lawdr in aligner.fit(sides, vectors)] == [2, 2]
-    assert given == [{"seed": 3}] and not caplog.records
-    choice = 16, {0: 0.9, 16: 0.5}
-    aligner.fit(sides, vectors)
-    assert "16 components of 200 sentences hold topics too; compare with --debias 0" in caplog.text
+    choice = lambda _, **options: given.append(options) or (chosen, {0: 0.9, chosen: 0.5})
+    monkeypatch.setattr(debias, "choose_rank", choice)
+    found = DocumentAligner(debias=debiased, seed=3).align(sides, vectors)
+    documents = [
+        Lawdr(rank=chosen or debiased or None, seed=3).fit(array).transform(array, side.offsets)
+        for side, array in zip(sides, vectors)
+    ]
+    assert list(found) == list(align_documents(*documents))
+    assert given == ([{"seed": 3}] if debiased == "auto" else [])
 
 
-def test_too_little_text_is_not_debiased(caplog):
-    sides, vectors = zip(collection("de", num_documents=4), collection("en", num_documents=4))
+def test_a_large_rank_for_little_text_is_said_and_too_little_is_not_debiased(monkeypatch, caplog):
+    small = zip(collection("de", num_documents=4), collection("en", num_documents=4))
     with caplog.at_level(logging.WARNING):
-        estimators = DocumentAligner().fit(sides, vectors)
+        DocumentAligner().align(*small)
     assert "no debiasing: de (de) must have at least 50 sentences" in caplog.text
-    assert [lawdr.rank for lawdr in estimators] == [None, None]
-
-
-def test_an_aligner_uses_estimators_of_other_documents():
-    aligner = DocumentAligner(debias=3)
-    batches = []
-    for seeds in ((0, 1), (2, 3)):
-        drawn = [corpus(seed) for seed in seeds]
-        sides = [
-            Documents(code, code, ids=[*map(str, offsets[1:])], lengths=[*np.diff(offsets)])
-            for code, (_, offsets) in zip(("de", "en"), drawn)
-        ]
-        batches.append((sides, [vectors for vectors, _ in drawn]))
-    estimators = aligner.fit(*batches[0])
-    found = aligner.document_vectors(*batches[1], estimators)
-    for documents, side, vectors, first in zip(found, *batches[1], batches[0][1]):
-        by_hand = Lawdr(rank=3).fit(first).transform(vectors, side.offsets)
-        np.testing.assert_array_equal(documents, by_hand)
-        own = Lawdr(rank=3).fit(vectors).transform(vectors, side.offsets)
-        assert not np.allclose(documents, own)
+    monkeypatch.setattr(debias, "choose_rank", lambda _, **options: (16, {0: 0.9, 16: 0.5}))
+    DocumentAligner().align(*zip(collection("de"), collection("en", seed=1)))
+    assert "16 components of 200 sentences hold topics too; compare with --debias 0" in caplog.text

@@ -203,17 +203,16 @@ def test_documents_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("offsets", "weights", "message"),
+    ("offsets", "message"),
     [
-        ([0, 2], None, "number of sentences, 3; got 0 to 2"),
-        ([1, 3], None, "got 1 to 3"),
-        ([0, 2, 1, 3], None, "must increase"),
-        ([0.0, 3.0], None, "integers"),
-        ([], None, "integers of shape"),
-        ([[0, 3]], None, "integers of shape"),
-        ([0, 3], [1, 1], r"weights must have shape \(3,\); got \(2,\)"),
+        ([0, 2], "number of sentences, 3; got 0 to 2"),
+        ([1, 3], "got 1 to 3"),
+        ([0, 2, 1, 3], "must increase"),
+        ([0.0, 3.0], "integers"),
+        ([], "integers of shape"),
+        ([[0, 3]], "integers of shape"),
     ],
 )
-def test_bad_offsets_and_weights_are_refused(offsets, weights, message):
+def test_bad_offsets_are_refused(offsets, message):
     with pytest.raises(ValueError, match=message):
-        document_vectors(np.ones((3, 2)), offsets, weights)
+        document_vectors(np.ones((3, 2)), offsets)

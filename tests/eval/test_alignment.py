@@ -343,7 +343,7 @@ def test_a_language_that_no_rank_hides_is_measured_without_debiasing(write, capl
     assert re.search(rf"biased, weighted\W+[\d.]+\W+{100 * recall:.1f} ", table)
     assert "| biased-weighted-margin |" in table
     sides = list(data.documents.values())
-    DocumentAligner().fit(sides, [encode_far_apart(side.sentences) for side in sides])
+    DocumentAligner().align(sides, [encode_far_apart(side.sentences) for side in sides])
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(lines) == 2 and lines[0] == lines[1]  # of `xling evaluate alignment` and `align`
     assert lines[0].startswith("no debiasing: no rank") and "--debias N" in lines[0]

@@ -71,14 +71,31 @@ class AlignmentOptions:
     def __post_init__(self):
         check_splitter(self.splitter)
 
+    def match(
+        self,
+        sides: Sequence[Documents],
+        documents: Sequence[np.ndarray],
+        similarity: str,
+        accepted: tuple[np.ndarray, np.ndarray] | None = None,
+        report: knn.Report | None = None,
+    ) -> MinedPairs:
+        """Matches document vectors, see `matching.align_documents`."""
+        return matching.align_documents(
+            *documents,
+            similarity=similarity,
+            k=self.k,
+            candidates=self.candidates,
+            domains=tuple(side.domains for side in sides) if self.domain else None,
+            accepted=accepted,
+            memory_mb=self.memory_mb,
+            backend=self.backend,
+            report=report,
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentAligner(AlignmentOptions):
-    """Aligns documents one to one by LAWDR, from the vectors of their sentences.
-
-    Raises:
-        OptionError: if options are inconsistent.
-    """
+    """Aligns documents one to one by LAWDR, from the vectors of their sentences."""
 
     weighting: str = option(
         "kde",
@@ -92,69 +109,35 @@ class DocumentAligner(AlignmentOptions):
         sides: Sequence[Documents],
         vectors: Sequence[np.ndarray],
         *,
-        estimators: Sequence[Lawdr] | None = None,
         accepted: tuple[np.ndarray, np.ndarray] | None = None,
         report: knn.Report | None = None,
     ) -> MinedPairs:
         """Aligns two collections; returns the pairs, best first.
 
+        With `debias="auto"`, sides with too little text, or whose language no rank hides, are not
+        debiased, with a warning.
+
         Args:
             sides: source and target.
             vectors: their sentence vectors, [n, dim] and [m, dim]; may be memory-mapped.
-            estimators: from `fit`, of these or other documents; None to fit them to these.
             accepted: rows of pairs known to be right, such as from `match_urls`.
             report: called with the number of source documents done and the total.
 
         Raises:
-            ValueError: if vectors are bad.
+            ValueError: if vectors are bad, or a side has too few for the rank given as `debias`.
         """
-        return matching.align_documents(
-            *self.document_vectors(sides, vectors, estimators),
-            similarity=self.similarity,
-            k=self.k,
-            candidates=self.candidates,
-            domains=tuple(side.domains for side in sides) if self.domain else None,
-            accepted=accepted,
-            memory_mb=self.memory_mb,
-            backend=self.backend,
-            report=report,
-        )
-
-    def document_vectors(
-        self,
-        sides: Sequence[Documents],
-        vectors: Sequence[np.ndarray],
-        estimators: Sequence[Lawdr] | None = None,
-    ) -> list[np.ndarray]:
-        """Makes the document vectors of each side, [docs, dim] float32; arguments as `align`."""
-        if not all(map(len, vectors)):
-            # Nothing can be fitted to, or matched with, a side without sentences.
-            return [
-                np.zeros((len(side), array.shape[1]), np.float32)
-                for side, array in zip(sides, vectors)
-            ]
-        estimators = self.fit(sides, vectors) if estimators is None else estimators
-        documents = []
-        for lawdr, side, array in zip(estimators, sides, vectors, strict=True):
-            documents.append(lawdr.transform(array, side.offsets))
-            _logger.info("%s: document vectors done", side.name)
-        return documents
-
-    def fit(self, sides: Sequence[Documents], vectors: Sequence[np.ndarray]) -> list[Lawdr]:
-        """Fits an estimator to the sentences of each side, for these and for later documents.
-
-        With `debias="auto"`, sides with too little text, or whose language no rank hides, are not
-        debiased, with a warning. Vectors, at least one a side, may be memory-mapped.
-
-        Raises:
-            ValueError: if a side has too few for the rank given as `debias`.
-        """
-        rank = self.debias
-        if rank == AUTO:
-            named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
-            rank = debias.automatic_rank(named, self.seed)
-        options = {"rank": rank or None, "weighting": self.weighting, "seed": self.seed}
-        return [Lawdr(**options).fit(array) for array in vectors]
+        documents = [np.zeros((len(s), a.shape[1]), np.float32) for s, a in zip(sides, vectors)]
+        if all(map(len, vectors)):  # else nothing can be fitted to a side, or matched with it
+            rank = self.debias
+            if rank == AUTO:
+                named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
+                rank = debias.automatic_rank(named, self.seed)
+            options = {"rank": rank or None, "weighting": self.weighting, "seed": self.seed}
+            fitted = [Lawdr(**options).fit(array) for array in vectors]
+            for place, (lawdr, side, array) in enumerate(zip(fitted, sides, vectors)):
+                documents[place] = lawdr.transform(array, side.offsets)
+                _logger.info("%s: document vectors done", side.name)
+        return self.match(sides, documents, self.similarity, accepted, report)
 
 
 def match_urls(
@@ -164,18 +147,10 @@ def match_urls(
 
     Returns source rows and target rows, [p] int64 each, with `use_domains` only of equal domains.
     """
-    groups: list[dict[str | None, list[int]]] = [{}, {}]
-    for group, side in zip(groups, (source, target)):
-        for row, domain in enumerate(side.domains):
-            group.setdefault(domain if use_domains else None, []).append(row)
-    codes = [to_iso639_1(side.language) for side in (source, target)]
-    found: list[list[int]] = [[], []]
-    for domain in (domain for domain in groups[0] if domain in groups[1]):
-        rows = [np.array(group[domain]) for group in groups]
-        given = [
-            [side.urls[row] if side.lengths[row] else None for row in chosen.tolist()]
-            for side, chosen in zip((source, target), rows)
-        ]
-        for column, chosen, matched in zip(found, rows, urls.match_urls(*given, *codes)):
-            column += chosen[matched].tolist()
-    return tuple(np.array(column, np.int64) for column in found)
+    sides = source, target
+    given = ([u if n else None for u, n in zip(side.urls, side.lengths)] for side in sides)
+    rows = urls.match_urls(*given, *(to_iso639_1(side.language) for side in sides))
+    if not use_domains:
+        return rows
+    same = np.array([source.domains[i] == target.domains[j] for i, j in zip(*rows)], bool)
+    return rows[0][same], rows[1][same]

@@ -105,18 +105,14 @@ def _right_singular_vectors(statistics: GramStatistics) -> tuple[np.ndarray, int
 
 
 def principal_axes(statistics: GramStatistics, num_dims: int) -> np.ndarray:
-    """Returns the principal axes of vectors, [dim, d] float64 with d as `num_axes` says.
+    """Returns at most `num_dims` principal axes of vectors, [dim, d] float64.
 
-    Orthonormal columns, largest variance first; axes of zero variance are arbitrary.
+    Orthonormal columns, largest variance first; axes of zero variance are arbitrary. n vectors span
+    n - 1 dimensions.
     """
     gram = statistics.gram - np.outer(statistics.total, statistics.mean)  # of v - mean
-    num_dims = num_axes(num_dims, len(gram), statistics.count)
+    num_dims = min(num_dims, len(gram), max(statistics.count - 1, 1))
     return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1][:, :num_dims])
-
-
-def num_axes(num_dims: int, dim: int, num_sentences: int) -> int:
-    """The number of principal axes, at most `num_dims`: n vectors span n - 1 dimensions."""
-    return min(num_dims, dim, max(num_sentences - 1, 1))
 
 
 def remove_components(vectors: np.ndarray, components: np.ndarray) -> np.ndarray:

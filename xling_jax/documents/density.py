@@ -140,8 +140,7 @@ class TophatDensity:
     ) -> TophatDensity:
         """Fits axes and bandwidth, and counts the neighbors of every sentence.
 
-        Choice: vectors that are equal up to rounding all get the same density. The number of axes
-        is limited as in `debias.num_axes`.
+        Choice: vectors that are equal up to rounding all get the same density.
 
         Args:
             vectors: [n, dim] of any real number type; may be memory-mapped.

@@ -82,8 +82,7 @@ class Lawdr:
         Args:
             vectors: [n, dim], sentences in the order of their documents: the fitted ones, whose
                 densities are known, or others. May be memory-mapped; read block by block.
-            offsets: [docs + 1] int: document i holds the sentences offsets[i] to
-                offsets[i + 1] - 1.
+            offsets: see `document_vectors`.
 
         Returns:
             [docs, dim] float32, not normalized; zero for a document without sentences.
@@ -91,7 +90,6 @@ class Lawdr:
         Raises:
             ValueError: if not fitted, shapes or offsets do not fit, or a value is not finite.
         """
-        offsets = checked_offsets(offsets, len(vectors))
         weights = self.weights(vectors)
         documents = document_vectors(vectors, offsets, weights if self.density else None)
         if self.components is not None:
@@ -131,14 +129,12 @@ def document_vectors(
         weights: [n]; None for the mean.
     """
     vectors = as_embeddings(vectors, "vectors")
-    offsets = checked_offsets(offsets, len(vectors))
+    offsets = _checked(offsets, len(vectors))
     if weights is None:
         # Divided first, so that no large sum is rounded to float32.
         lengths = np.diff(offsets)
         weights = np.repeat(1 / np.maximum(lengths, 1), lengths)
     weights = np.asarray(weights, np.float64)
-    if weights.shape != (len(vectors),):
-        raise ValueError(f"weights must have shape ({len(vectors)},); got {weights.shape}")
     documents = np.zeros((len(offsets) - 1, vectors.shape[1]), np.float32)
     for rows, block in row_blocks(vectors):
         first = np.searchsorted(offsets, rows.start, side="right") - 1
@@ -151,7 +147,7 @@ def document_vectors(
     return documents
 
 
-def checked_offsets(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
+def _checked(offsets: np.ndarray, num_sentences: int) -> np.ndarray:
     """Returns offsets [docs + 1] as int64; ValueError unless they rise from 0 to the number."""
     offsets = np.asarray(offsets)
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.align.matching import align_documents
 from xling_jax.documents import debias
 from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
 from xling_jax.documents.lawdr import Lawdr, document_vectors
@@ -271,21 +270,13 @@ def measure_alignment(
     counts: dict[str, dict[tuple[str, str], PairCounts]] = {cell: {} for cell in cells}
     for (first, second), gold in data.gold.items():
         sides = data.documents[first], data.documents[second]
-        use_domains = bool(options.domain)
-        accepted = match_urls(*sides, use_domains=use_domains) if options.url_matching else None
+        accepted = None
+        if options.url_matching:
+            accepted = match_urls(*sides, use_domains=bool(options.domain))
         for cell in cells:
             name, _, similarity = cell.rpartition("-")
-            pairs = align_documents(
-                documents[first][name],
-                documents[second][name],
-                similarity=similarity,
-                k=options.k,
-                candidates=options.candidates,
-                domains=(sides[0].domains, sides[1].domains) if use_domains else None,
-                accepted=accepted,
-                memory_mb=options.memory_mb,
-                backend=options.backend,
-            )
+            both = documents[first][name], documents[second][name]
+            pairs = options.match(sides, both, similarity, accepted)
             # Each document is in one pair at most, as the rules of WMT16 want.
             right = gold & {(i, j) for _, i, j in pairs}
             counts[cell][first, second] = PairCounts(len(gold), len(right), len(pairs))
