@@ -156,13 +156,20 @@ def test_wrong_use_has_status_2_and_broken_data_1_and_make_no_output(tmp_path, c
 
 
 def test_a_language_that_the_data_lacks_is_named_with_its_file(parallel, labeled, tmp_path, capsys):
-    for task, data, found in (
-        ("retrieval", parallel, "en, de"),
-        ("classification", labeled, "de, en"),
+    for task, data, message in (
+        (
+            "retrieval",
+            parallel,
+            f"{parallel}: retrieval needs at least two of en, it; found en, de",
+        ),
+        (
+            "classification",
+            labeled,
+            f"--languages: no text in 'it' in {labeled}; there is some in en",
+        ),
     ):
         assert evaluate(task, data, tmp_path / "out", "--languages", "en,it") == 2
-        error = capsys.readouterr().err
-        assert error.endswith(f"error: --languages: no text in 'it' in {data}; found {found}\n")
+        assert capsys.readouterr().err.endswith(f"error: {message}\n")
 
 
 def test_an_unknown_dtype_is_refused(parallel, tmp_path, capsys):

@@ -73,7 +73,7 @@ def by_name(senteval):
 
 def test_every_layout_is_read(senteval):
     tasks = by_name(senteval)
-    assert set(tasks) == {"MR", "SST2", "TREC", "Tense"}
+    assert set(tasks) == {"MR", "SST2", "TREC", "past_present"}
     everything = tasks["MR"].splits["all"]
     assert len(everything.texts) == 48 and everything.labels == ["1"] * 24 + ["0"] * 24
     assert everything.texts[23] == "café sun"
@@ -81,14 +81,14 @@ def test_every_layout_is_read(senteval):
     assert tasks["TREC"].splits["test"].texts[1] == "fog is it ?"
     assert tasks["TREC"].splits["train"].labels[:2] == ["HUM", "LOC"]
     assert (
-        tasks["Tense"].splits["test"].texts[0] == "sun b"
+        tasks["past_present"].splits["test"].texts[0] == "sun b"
         and len(tasks["MR"].description["sha256"]) == 64
     )
 
 
 @pytest.mark.parametrize("place", ["downstream", "probing"])
 def test_one_half_of_the_data_may_be_given(senteval, place):
-    halves = {"downstream": "TREC", "probing": "Tense"}
+    halves = {"downstream": "TREC", "probing": "past_present"}
     names = {task.name for task in probing.load_tasks(senteval / place)}
     assert halves[place] in names and not set(halves.values()) - {halves[place]} & names
 
@@ -97,13 +97,13 @@ def test_the_mlp_learns_what_is_there(senteval, monkeypatch):
     # The schedule is tested beside the MLP; here it must be short.
     fast = dataclasses.replace(mlp.SENTEVAL, learning_rate=0.05, num_epochs=12)
     monkeypatch.setattr(mlp, "SENTEVAL", fast)
-    for data in probing.load_tasks(senteval, ["TREC", "Tense"]):  # folds; dev
+    for data in probing.load_tasks(senteval, ["TREC", "past_present"]):  # folds; dev
         scores = measure(encode, data, classifier="mlp", hidden=5, folds=2)
         assert scores.metrics["accuracy"] > 0.9 and scores.metrics["dev_accuracy"] > 0.9
 
 
 def test_logistic_regression_learns_what_is_there(senteval):
-    names = ["MR", "SST2", "TREC", "Tense"]
+    names = ["MR", "SST2", "TREC", "past_present"]
     scores = {}
     task = probing.Probing(folds=3)
     encoder = types.SimpleNamespace(encode=encode)
@@ -195,13 +195,13 @@ def test_the_command_writes_results(senteval, tmp_path, stand_in, capsys):
     output = tmp_path / "out"
     words = ["evaluate", "probing", "--model", "m", "--data", str(senteval)]
     words += ["--output", str(output)]
-    assert main.main([*words, "--tasks", "TREC,Tense", "--folds", "3"]) == 0
+    assert main.main([*words, "--tasks", "TREC,past_present", "--folds", "3"]) == 0
     results = json.loads((output / "results.json").read_text())
-    assert results["metrics"]["Tense/accuracy"] == 1
+    assert results["metrics"]["past_present/accuracy"] == 1
     assert results["settings"]["seed"] == 1111 and len(results["data"]) == 2
     assert results["settings"]["selection"]["TREC"] == "3-fold cross-validation on train"
     assert results["model"]["fingerprint"] == "abc" and results["task"] == "probing"
-    assert "| Tense | " in (output / "results.md").read_text()
+    assert "| past_present | " in (output / "results.md").read_text()
     assert main.main([*words, "--tasks", "SNLI", "--overwrite"]) == 2
     assert "has no task SNLI" in capsys.readouterr().err
     assert main.main([*words, "--folds", "1", "--overwrite"]) == 2
@@ -214,18 +214,3 @@ def test_strengths_equal_to_a_hundredth_of_a_percent_count_as_equal():
         fit = lambda _, one, dev, shares=shares: lambda rows: (rows >= shares[one]).astype(int)
         fits = [(None, np.arange(len(labels)))]
         assert probing._choose(fit, fits, [0.25, 0.5], labels) == chosen
-
-
-@pytest.mark.parametrize(("name", "hidden"), [("WordContent", ()), ("Tense", (5,))])
-def test_word_content_alone_has_no_hidden_layer(senteval, monkeypatch, name, hidden):
-    class Started(Exception):
-        """Instead of training."""
-
-    def train(schedule, *args, **more):
-        raise Started(schedule.hidden)
-
-    monkeypatch.setattr(mlp, "train", train)
-    task = dataclasses.replace(by_name(senteval)["Tense"], name=name)
-    with pytest.raises(Started) as started:
-        measure(encode, task, classifier="mlp", hidden=5)
-    assert started.value.args == (hidden,)

@@ -149,11 +149,12 @@ def test_what_is_not_there_is_named(tmp_path):
 
 def test_a_language_that_no_file_has_is_named_with_the_files_and_what_they_have(tmp_path):
     paths = [str(write(tmp_path / f"{code}.tsv", f"en\t{code}\nx\ty\n")) for code in ("de", "fr")]
-    sets = Retrieval().load(paths, ["en", "fr", "de"])
+    sets = Retrieval().read(paths, ["en", "fr", "de"])
     assert [one.languages for one in sets] == [("en", "de"), ("en", "fr")]
     with pytest.raises(OptionError) as error:
-        Retrieval().load(paths[:1], ["it"])
-    assert str(error.value) == f"--languages: no text in 'it' in {paths[0]}; found en, de"
+        Retrieval().read(paths[:1], ["en", "de", "it"])
+    message = f"--languages: no text in 'it' in {paths[0]}; there is some in en, de"
+    assert str(error.value) == message
 
 
 def test_distractor_files_are_named_by_language(tmp_path):

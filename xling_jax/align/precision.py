@@ -11,6 +11,7 @@ follows from their own scores, as a shift of the prior (Saerens, Latinne and Dec
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -58,12 +59,8 @@ class ScoreCurve:
     def fit(cls, scores: np.ndarray, is_translation: np.ndarray) -> ScoreCurve:
         """Fits a logistic regression for equal shares of both kinds, and one for few translations.
 
-        Args:
-            scores: [pairs] finite.
-            is_translation: [pairs] bool, both values present.
-
-        Raises:
-            ValueError: if all pairs are of one kind, or translations do not score higher.
+        To [pairs] finite scores, and bool. ValueError if all are of one kind, or translations do
+        not score higher.
         """
         from sklearn.linear_model import LogisticRegression
 
@@ -125,12 +122,9 @@ def _share(odds: np.ndarray) -> float:
 class Threshold:
     """Precision and recall of mined pairs above a score, measured on known translations.
 
-    Attributes:
-        score: the threshold.
-        precision: share of translations among pairs above it, where half of the sentences have a
-            translation.
-        recall: share of these translations that is above it.
-        precision_at_tenth: as `precision`, where a tenth of the sentences have a translation.
+    `precision` is the share of translations among pairs above it, and `recall` the share of these
+    translations that is above it, where half of the sentences have a translation;
+    `precision_at_tenth` is for a tenth of the sentences.
     """
 
     score: float
@@ -225,29 +219,18 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, which `from_json` reads."""
-        return {
-            "k": self.k,
-            "languages": list(self.languages),
-            "data": [dict(one) for one in self.data],
-            "curves": {name: [list(line) for line in c.lines] for name, c in self.curves.items()},
-            "thresholds": {
-                name: [dataclasses.asdict(row) for row in rows]
-                for name, rows in self.thresholds.items()
-            },
-        }
+        content = json.loads(json.dumps(dataclasses.asdict(self)))  # tuples are lists
+        return content | {"curves": {k: curve["lines"] for k, curve in content["curves"].items()}}
 
     @classmethod
     def from_json(cls, value: Any, where: str) -> Calibration:
         """Reads what `to_json` returned, from a file that anybody may have changed.
 
-        Raises:
-            ValueError: if it is something else; `where` names it.
+        ValueError if it is something else; `where` names it.
         """
         try:
             curves = {
-                margin: ScoreCurve(
-                    tuple((_number(slope), _number(start)) for slope, start in lines)
-                )
+                margin: ScoreCurve(tuple(tuple(map(_number, line)) for line in lines))
                 for margin, lines in value["curves"].items()
             }
             thresholds = {
@@ -264,12 +247,10 @@ class Calibration:
                 raise ValueError("a value is missing, left over or of another kind")
             if not curves.keys() == thresholds.keys() <= {*MARGINS}:
                 raise ValueError(f"margins must be some of {', '.join(MARGINS)}")
+            return found
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            found = f"{error!r:.80}"
-            raise ValueError(
-                f"{where} must be a calibration; calibrate it again: {found}"
-            ) from error
-        return found
+            rule = "must be a calibration; calibrate it again"
+            raise ValueError(f"{where} {rule}: {f'{error!r:.80}'}") from error
 
 
 def _number(value: Any) -> int | float:

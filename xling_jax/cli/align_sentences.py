@@ -186,7 +186,7 @@ def _pairs(
 ) -> list[AlignedDocuments]:
     """The documents to align inside, without groups."""
     texts = [dict(zip(side.ids, side.split())) for side in sides]
-    positions = [dict(zip(side.ids, side.split_positions())) for side in sides]
+    positions = [dict(zip(side.ids, side.split("positions"))) for side in sides]
     if not args.pairs:
         ids = _paired_ids(args, encoder, sides)
     elif args.pairs == _EQUAL_IDS:

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     encoder = load_encoder(directory)
     if encoder.calibration and not args.overwrite:
         raise OptionError(f"{directory}: is calibrated already; add --overwrite to replace that")
-    sets = Retrieval().load(args.data, args.languages)
+    sets = Retrieval().read(args.data, args.languages)
     calibration = calibrate(encoder.encode, sets, args.k)
     write_calibration(directory, calibration)
     print(scores_section(calibration))

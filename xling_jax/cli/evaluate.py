@@ -31,7 +31,7 @@ from xling_jax.cli.options import (
     add_subcommands,
     options_from,
 )
-from xling_jax.eval.tasks import TASKS, Task
+from xling_jax.eval.tasks import TASKS, Task, languages_of
 from xling_jax.files.untrusted import printable
 from xling_jax.files.whole import scratch_directory, write_json
 from xling_jax.options import OptionError
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
     if len(args.data) > 1 and not task.several:
         raise OptionError(f"--data: {args.task} takes one; found {' '.join(args.data)}")
     check_input(args, "data", can_be_folder=True)
-    data = task.load(args.data, getattr(args, "languages", None))
+    data = task.read(args.data, getattr(args, "languages", None))
     names = [one.name for one in data]
     if len(set(names)) < len(names):
         raise OptionError(f"--data: results need different names; {args.data} give {names}")
@@ -182,8 +182,7 @@ def _compare(
 def _unknown_languages(encoder: Encoder, data: Sequence[Any]) -> list[str]:
     """The languages that the encoder was not trained on, if it knows its own."""
     known = {to_iso639_1(code) for code in getattr(encoder, "languages", ())}
-    codes = dict.fromkeys(code for one in data for code in getattr(one, "languages", ()))
-    return [code for code in codes if known and to_iso639_1(code) not in known]
+    return [code for code in languages_of(data) if known and to_iso639_1(code) not in known]
 
 
 def _listed(codes: Sequence[str]) -> str:

@@ -82,13 +82,10 @@ class Documents:
         """Each document as one text: its sentences joined by spaces."""
         return [" ".join(sentences) for sentences in self.split()]
 
-    def split(self) -> Iterator[list[str]]:
-        """The sentences of each document."""
-        return (self.sentences[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
-
-    def split_positions(self) -> Iterator[list[int]]:
-        """The positions of the sentences of each document."""
-        return (self.positions[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
+    def split(self, name: str = "sentences") -> Iterator[list]:
+        """The `sentences` of each document, or their `positions`."""
+        column = getattr(self, name)
+        return (column[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
 
 
 @dataclass(frozen=True)
@@ -129,12 +126,12 @@ def load_alignment_data(
 ) -> AlignmentData:
     """Reads one file in which documents of equal id are translations, as in WMT19.
 
-    Languages are in the order given, or else that of the file; options as of `read_documents`.
-    ValueError if a language is missing or there are no gold pairs.
+    Languages are in the order given, as far as there are documents, or else that of the file;
+    options as of `read_documents`. ValueError if there are no gold pairs.
     """
     by_language = collect_documents(path, **options)
     codes = list(by_language) if languages is None else languages_lib.check_languages(languages)
-    documents = {code: choose_language(by_language, path, code) for code in codes}
+    documents = {code: by_language[code] for code in codes if code in by_language}
     gold = {}
     for (first, side), (second, other) in itertools.combinations(documents.items(), 2):
         row_of = {name: row for row, name in enumerate(side.ids)}
@@ -156,8 +153,8 @@ def load_document_pairs(
 ) -> AlignmentData:
     """Reads two collections and the gold pairs between them, as in WMT16.
 
-    `gold` is a file of `read_gold`, which names the data; `languages` are None if each collection
-    holds one; options as of `read_documents`.
+    `gold` is a file of `read_pairs_of_ids`, which names the data; `languages` are None if each
+    collection holds one; options as of `read_documents`.
     """
     wanted = [None, None] if languages is None else languages
     if len(wanted) != 2:
@@ -169,7 +166,12 @@ def load_document_pairs(
     pair = sides[0].language, sides[1].language
     if pair[0] == pair[1]:
         raise ValueError(f"{target}: must differ in language from {source}; both are {pair[0]}")
-    return AlignmentData(_name(gold), dict(zip(pair, sides)), {pair: read_gold(gold, *sides)})
+    rows = [{name: row for row, name in enumerate(side.ids)} for side in sides]
+    found = read_pairs_of_ids(gold, *rows)
+    if not found:
+        raise ValueError(f"{gold}: must hold pairs source id<TAB>target id; found none")
+    gold_rows = frozenset((rows[0][first], rows[1][second]) for first, second in found)
+    return AlignmentData(_name(gold), dict(zip(pair, sides)), {pair: gold_rows})
 
 
 def collect_documents(path: str | Path, **options: Any) -> dict[str, Documents]:
@@ -219,14 +221,9 @@ def read_documents(
 ) -> Iterator[Document]:
     """Reads documents one by one from JSON lines, maybe compressed; blank lines are skipped.
 
-    Args:
-        path: of the file.
-        domain: the field that restricts candidates; required in every document if given.
-        splitter: finds the sentences of `text`, see `split_sentences`.
-
-    Raises:
-        ValueError: if a line is broken, is not a JSON object, or lacks `id`, `lang`, the domain, or
-            both `text` and `sentences`; names file and line.
+    `domain` is the field that restricts candidates, required in every document if given; `splitter`
+    finds the sentences of `text`, see `split_sentences`. ValueError names file and line if that is
+    not a JSON object, or lacks `id`, `lang`, the domain, or both `text` and `sentences`.
     """
     for number, line in enumerate(iterate_lines(path), 1):
         if not line.strip():
@@ -314,27 +311,17 @@ def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | li
     records = True if ".jsonl" in Path(path).name else None
     for number, line in enumerate(iterate_lines(path), 1):
         where = f"{shown(path)}:{number}"
-        if not line.strip():
-            yield line
-            continue
-        records = line.startswith("{") if records is None else records
-        record, text = _parse_record(line, where) if records else ({}, line)
-        if splitter != "sentencex" or not isinstance(text, str):
-            yield text
-            continue
-        if not isinstance(language := record.get("lang"), str):
-            raise ValueError(f"{where}: splitter 'sentencex' needs JSON with 'lang'; or use 'rule'")
-        code = languages_lib.to_iso639_1(language)
-        yield split_sentences(text, splitter=splitter, language=code)
-
-
-def read_gold(path: str | Path, source: Documents, target: Documents) -> Gold:
-    """Reads pairs of rows by their ids, see `read_pairs_of_ids`; ValueError if there is none."""
-    rows = [{name: row for row, name in enumerate(side.ids)} for side in (source, target)]
-    pairs = read_pairs_of_ids(path, *rows)
-    if not pairs:
-        raise ValueError(f"{path}: must hold pairs source id<TAB>target id; found none")
-    return frozenset((rows[0][first], rows[1][second]) for first, second in pairs)
+        record, text = {}, line
+        if line.strip():
+            records = line.startswith("{") if records is None else records
+            record, text = _parse_record(line, where) if records else ({}, line)
+            if splitter == "sentencex" and isinstance(text, str):
+                if not isinstance(language := record.get("lang"), str):
+                    way_out = "needs JSON with 'lang'; or use 'rule'"
+                    raise ValueError(f"{where}: splitter 'sentencex' {way_out}")
+                code = languages_lib.to_iso639_1(language)
+                text = split_sentences(text, splitter=splitter, language=code)
+        yield text
 
 
 def read_pairs_of_ids(
@@ -344,28 +331,21 @@ def read_pairs_of_ids(
 
     Swapped columns are accepted, line by line: WMT16 puts French pages first in one file and
     English pages in another. Lines that could be read either way are read as most others are.
-
-    Raises:
-        ValueError: if a line is not a pair of known ids; says which line.
+    ValueError names a line that is not a pair of known ids.
     """
-    read, votes = [], 0
-    for number, line in enumerate(iterate_lines(path), 1):
-        cells = line.split("\t")[-2:]
+    pairs = [line.split("\t")[-2:] for line in iterate_lines(path)]
+    known = lambda cells: len(cells) == 2 and cells[0] in source and cells[1] in target
+    is_swapped = sum(known(p[::-1]) for p in pairs) > sum(map(known, pairs))
+    for number, cells in enumerate(pairs, 1):
         where = f"{shown(path)}:{number}"
         if len(cells) != 2:
-            raise ValueError(f"{where}: must be source id<TAB>target id; found {line!r:.80}")
-        straight, swapped = (
-            first in source and second in target for first, second in (cells, cells[::-1])
-        )
-        votes += straight - swapped
-        read.append((where, cells, swapped, straight))
-    for where, cells, swapped, straight in read:
-        if swapped and (votes < 0 or not straight):
+            raise ValueError(f"{where}: must be source id<TAB>target id; found {cells[0]!r:.80}")
+        if known(cells[::-1]) and (is_swapped or not known(cells)):
             cells.reverse()
         for cell, side, name in zip(cells, (source, target), ("source", "target")):
             if cell not in side:
                 raise ValueError(f"{where}: no {name} document has the id {cell!r:.80}")
-    return [tuple(cells) for _, cells, _, _ in read]
+    return [*map(tuple, pairs)]
 
 
 def _parse_record(line: str, where: str) -> tuple[dict, str | list[str]]:

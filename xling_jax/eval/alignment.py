@@ -23,7 +23,6 @@ from xling_jax.documents.records import (
     Documents,
     load_alignment_data,
     load_document_pairs,
-    read_documents,
 )
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_mapped
@@ -97,11 +96,6 @@ class Alignment(AlignmentOptions, Task):
         if len(paths) != 2:
             raise OptionError(f"gold: needs two files of data, source and target; got {[*paths]}")
         return [load_document_pairs(*paths, self.gold, languages, **options)]
-
-    def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str]:
-        """Those of the documents."""
-        documents = read_documents(path, domain=self.domain or None)
-        return [*dict.fromkeys(one.language for one in documents)]
 
     def measure(
         self, encoder: Any, data: AlignmentData, directory: Path | None = None

@@ -107,20 +107,12 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     columns = {"same": "same", "cross": "cross", "all": "all", "en": "en ↔ others"}
     primary = "cross"
     axes = ("train", "test")
-    fewest = 1
     cheap = MappingProxyType({"c_values": (1.0,), "baselines": False})
 
     def load(
         self, paths: Sequence[str], languages: Sequence[str] | None
     ) -> list[ClassificationData]:
         """See `load_classification_data`."""
-        known = list_languages(paths[0])
-        asked = {"--languages": languages, "--train-languages": self.train_languages}
-        for name, codes in asked.items():
-            for code in codes or () if known else ():
-                if code not in known:
-                    where = f"no text in {code!r} in {paths[0]}"
-                    raise OptionError(f"{name}: {where}; found {', '.join(known)}")
         data = load_classification_data(paths[0], languages)
         for code in self.train_languages or ():
             if code not in data.splits["train"]:
@@ -219,10 +211,6 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                 subtitle=", ".join([matrix.protocol, *shown]),
                 axes=self.axes,
             )
-
-    def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str]:
-        """See `list_languages`."""
-        return list_languages(path)
 
     def while_training(
         self, path: str, languages: Sequence[str]

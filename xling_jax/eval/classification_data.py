@@ -11,6 +11,7 @@ from xling_jax.corpora.readers.tables import read_strictly
 from xling_jax.corpora.specs import open_table
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, metric_name
+from xling_jax.options import OptionError
 from xling_jax.text import languages as languages_lib
 
 _logger = logging.getLogger(__name__)
@@ -77,12 +78,13 @@ def load_classification_data(
     """Reads `{train,dev,test}.LANG.tsv` files of `label<TAB>text`.
 
     TSV, CSV, JSON lines or Parquet, maybe compressed. A first line with the cells `label` and
-    `text` is a header, and further columns are then ignored. Languages are in the order given; None
-    for all.
+    `text` is a header, and further columns are then ignored. Languages are in the order given, as
+    far as there are files; None for all.
 
     Raises:
-        ValueError, OSError: if `train`, both `dev` and `test`, or a language is missing; if a file
-            breaks a rule (names file and line), or seems to have label and text swapped.
+        OptionError: if none of the languages has training text, or text to test on.
+        ValueError, OSError: if `train`, or both `dev` and `test` are missing; if a file breaks a
+            rule (names file and line), or seems to have label and text swapped.
     """
     directory = Path(path).expanduser()
     found = _find_files(directory)
@@ -92,8 +94,6 @@ def load_classification_data(
         raise ValueError(f"{directory}: {rule}; found {', '.join(names) or 'no such file'}")
     known = list_languages(directory)
     wanted = known if languages is None else languages_lib.check_languages(languages)
-    for code in wanted:
-        languages_lib.check_known(code, known, str(directory))
     splits = {
         split: {code: _read(files[code]) for code in wanted if code in files}
         for split, files in found.items()
@@ -101,7 +101,10 @@ def load_classification_data(
     data = ClassificationData(metric_name(directory.resolve()), splits, str(path))
     for split in ("train", data.test_split):
         if not data.splits[split]:
-            raise ValueError(f"{directory}: none of {', '.join(wanted)} has a {split} file")
+            there = f"there are files in {', '.join(known)}"
+            raise OptionError(
+                f"{directory}: none of {', '.join(wanted)} has a {split} file; {there}"
+            )
     spelled = {label.casefold(): label for label in data.labels}
     for split, parts in splits.items():
         for code, part in parts.items():

@@ -17,7 +17,6 @@ from xling_jax.documents.alignment import AUTO, read_rank
 from xling_jax.documents.records import (
     AlignmentData,
     Documents,
-    choose_language,
     group_by_language,
     read_documents,
 )
@@ -64,13 +63,13 @@ class LanguageIdentification(Task):
         name = " ".join(map(str, paths))
         kept = (one for one in documents if one.domain == self.site)
         found = group_by_language(kept, name)
-        if len(found) < 2 or any(len(side) < 2 for side in found.values()):
+        sides = {c: found[c] for c in languages or found if c in found}
+        if len(sides) < 2 or any(len(side) < 2 for side in sides.values()):
             where = f" of the site {self.site}" if self.site else ""
             raise OptionError(
                 f"--data: needs two documents{where} in each of two languages; found "
                 f"{', '.join(f'{len(side)} in {code}' for code, side in found.items()) or 'none'}"
             )
-        sides = {c: choose_language(found, name, c) for c in languages or found}
         return [AlignmentData(metric_name(str(paths[0])), sides, {})]
 
     def measure(

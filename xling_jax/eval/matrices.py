@@ -122,25 +122,15 @@ def matrix_tables(matrix: LanguageMatrix, metrics: list[str], in_pairs: list[str
 
 def _matrix_table(matrix: LanguageMatrix, metric: str) -> str:
     """From rows to columns, with means of rows, of columns and of all cells."""
-    values = matrix.array(metric)
-    has_diagonal = not np.isnan(np.diag(values)).all()
-    with_means = np.full((len(values) + 1, len(values) + 1), math.nan)
-    with_means[:-1, :-1] = values
-    for place in [*np.ndindex(len(values))]:
-        with_means[place[0], -1] = _mean(values[place[0]])
-        with_means[-1, place[0]] = _mean(values[:, place[0]])
-    with_means[-1, -1] = _mean(values)
-    name = "all" if has_diagonal else "mean"
-    rows = [
+    values = np.ma.masked_invalid(matrix.array(metric))
+    right = np.ma.append(values.mean(axis=1), values.mean())
+    rows = np.ma.column_stack([np.ma.vstack([values, values.mean(axis=0)]), right])
+    name = "mean" if np.diag(values.mask).all() else "all"
+    cells = [
         [f"**{code}**", *map(percent, row)]
-        for code, row in zip((*matrix.languages, name), with_means)
+        for code, row in zip((*matrix.languages, name), rows.filled(math.nan))
     ]
-    return markdown_table([f"{metric_title(metric)}, from \\ to", *matrix.languages, name], rows)
-
-
-def _mean(values: np.ndarray) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else math.nan
+    return markdown_table([f"{metric_title(metric)}, from \\ to", *matrix.languages, name], cells)
 
 
 def _pair_table(matrix: LanguageMatrix, metrics: list[str]) -> str:

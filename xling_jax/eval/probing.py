@@ -67,7 +67,7 @@ class Probing(Task):
     several = False
     offers = frozenset()
     examples = """example:
-  xling evaluate probing --model M --data SentEval/data --tasks MR,TREC,Length --output O
+  xling evaluate probing --model M --data SentEval/data --tasks MR,TREC --output O
 """
     columns = {"accuracy": "accuracy"}
     primary = "accuracy"
@@ -121,9 +121,9 @@ class Probing(Task):
         bounds = np.cumsum([0, *(len(split.labels) for split in splits.values())])
         rows = {name: np.arange(*bounds[i : i + 2]) for i, name in enumerate(splits)}
         if self.classifier == "mlp":
-            # As published, WordContent has no hidden layer.
-            hidden = () if task.name == "WordContent" else (self.hidden,)
-            fit = functools.partial(_fit_mlp, features, labels, self.seed, len(names), hidden)
+            fit = functools.partial(
+                _fit_mlp, features, labels, self.seed, len(names), (self.hidden,)
+            )
         else:
             fit = functools.partial(_fit_logistic, features, labels)
         strengths = _STRENGTHS[self.classifier]

@@ -1,7 +1,7 @@
 """SentEval's tasks, read from the files that its download script writes.
 
 Those that the papers measure have their published names and layouts; any other is a text file of
-`tr|va|te<TAB>label<TAB>text`, in any language, such as SentEval's probing tasks.
+`tr|va|te<TAB>label<TAB>text`, in any language, such as SentEval's probing tasks, with its name.
 """
 
 import re
@@ -13,19 +13,6 @@ from xling_jax.eval.classification_data import LabeledText
 from xling_jax.files.hashes import hash_texts
 from xling_jax.options import OptionError
 
-# Published names of the probing tasks; other tasks are named after their files.
-PROBING = {
-    "sentence_length": "Length",
-    "word_content": "WordContent",
-    "tree_depth": "Depth",
-    "top_constituents": "TopConstituents",
-    "bigram_shift": "BigramShift",
-    "past_present": "Tense",
-    "subj_number": "SubjNumber",
-    "obj_number": "ObjNumber",
-    "odd_man_out": "OddManOut",
-    "coordination_inversion": "CoordinationInversion",
-}
 # Files in `downstream`; of the first four the first has label 1 and the second label 0.
 _DOWNSTREAM = {
     "MR": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
@@ -107,8 +94,7 @@ def _find_tasks(root: Path) -> dict[str, Callable[[], ProbingTask]]:
         for path in sorted(place.glob("*.txt")):
             with open(path, "rb") as stream:
                 if re.match(rb"(tr|va|te)\t", stream.read(3)):
-                    name = PROBING.get(path.stem, path.stem)
-                    found.setdefault(name, lambda name=name, path=path: _read_probing(name, path))
+                    found.setdefault(path.stem, lambda path=path: _read_probing(path))
     return found
 
 
@@ -159,7 +145,7 @@ def _read_trec(path: Path) -> LabeledText:
     return split
 
 
-def _read_probing(name: str, path: Path) -> ProbingTask:
+def _read_probing(path: Path) -> ProbingTask:
     splits = {part: LabeledText([], []) for part in _PARTS.values()}
     for number, line in enumerate(_lines(path), start=1):
         part, *cells = line.split("\t")
@@ -173,4 +159,4 @@ def _read_probing(name: str, path: Path) -> ProbingTask:
     for part, split in splits.items():
         if not split.texts:
             raise ValueError(f"{path}: must have {part} lines; found none")
-    return ProbingTask(name, splits)
+    return ProbingTask(path.stem, splits)

@@ -93,21 +93,8 @@ class Retrieval(Task):
             raise OptionError("xsr has its own candidates; leave out distractors and altered")
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
-        """Reads data sets that have, taken together, all of the languages; see `Task.load`."""
-        read = [retrieval_data.read_parts(path, languages) for path in paths]
-        parts = [part for one in read for part in one]
-        for code in languages or ():
-            if not any(code in part.texts for part in parts):
-                where = f"no text in {code!r} in {', '.join(map(str, paths))}"
-                found = retrieval_data.found_languages(parts)
-                raise OptionError(f"--languages: {where}; found {found}")
-        return [retrieval_data.as_data(path, one, languages) for path, one in zip(paths, read)]
-
-    def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str]:
-        """Those of the files with two of them; of all files, if no file has."""
-        parts = retrieval_data.read_parts(path, languages)
-        usable = [code for part in parts if len(part.texts) >= 2 for code in part.texts]
-        return usable or [*dict.fromkeys(code for part in parts for code in part.found)]
+        """See `load_retrieval_data`."""
+        return [retrieval_data.load_retrieval_data(path, languages) for path in paths]
 
     def measure(
         self, encoder: Any, data: RetrievalData, directory: Path | None = None

@@ -14,6 +14,7 @@ from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.tables import TableReader, read_strictly
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, PROBLEM_RULES, metric_name, read_lines
+from xling_jax.options import OptionError
 from xling_jax.registry import check_choice
 from xling_jax.text import languages as languages_lib
 
@@ -82,38 +83,25 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
             is then the name used; None for all.
 
     Raises:
+        OptionError: if there are fewer than two of the languages.
         ValueError, OSError: if a file breaks a rule, or there are fewer than two languages.
     """
-    return as_data(path, read_parts(path, languages), languages)
-
-
-def read_parts(path: str | Path, languages: Sequence[str] | None) -> list[ParallelText]:
-    """All files of a data set, whatever languages they have."""
     if languages is not None:
         languages = languages_lib.check_languages(languages)
     place = Path(path).expanduser()
     if place.is_dir():
-        return _read_directory(place, languages)
-    return [_read_corpus(str(path), languages)]
-
-
-def found_languages(parts: Iterable[ParallelText]) -> str:
-    """The languages of all files, for messages."""
-    return ", ".join(dict.fromkeys(code for part in parts for code in part.found)) or "none"
-
-
-def as_data(
-    path: str | Path, read: Sequence[ParallelText], languages: Sequence[str] | None
-) -> RetrievalData:
-    """A data set of the files with at least two languages."""
+        read = _read_directory(place, languages)
+    else:
+        read = [_read_corpus(str(path), languages)]
     parts = [part for part in read if len(part.texts) >= 2]
     if not parts:
-        wanted = "two language columns" if languages is None else f"two of {', '.join(languages)}"
-        few = len({code for part in read for code in part.found}) < 2
-        hint = "; the first line of a table must name them, such as en<TAB>de" if few else ""
-        raise ValueError(
-            f"{path}: retrieval needs at least {wanted}; found {found_languages(read)}{hint}"
-        )
+        found = [*dict.fromkeys(code for part in read for code in part.found)]
+        hint = "; the first line of a table must name them, such as en<TAB>de"
+        there = f"found {', '.join(found) or 'none'}{hint if len(found) < 2 else ''}"
+        if languages:
+            wanted = ", ".join(languages)
+            raise OptionError(f"{path}: retrieval needs at least two of {wanted}; {there}")
+        raise ValueError(f"{path}: retrieval needs at least two language columns; {there}")
     seen: dict[frozenset[str], str] = {}
     for part in parts:
         for pair in itertools.combinations(part.texts, 2):

@@ -77,7 +77,6 @@ class Task:
         lower_is_better: metrics that are errors.
         axes: what the rows and the columns of its matrices are, if the report can draw them.
         cheap: options for measuring every few minutes while training.
-        fewest: languages of the config that data to measure while training must have, 1 or 2.
     """
 
     title: str
@@ -90,7 +89,6 @@ class Task:
     lower_is_better: frozenset[str] = frozenset()
     axes: tuple[str, str] | None = None
     cheap: Mapping[str, Any] = MappingProxyType({})
-    fewest = 2
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -109,13 +107,23 @@ class Task:
 
         Args:
             paths: as given to `--data`.
-            languages: those to measure, in order; None for all.
+            languages: those to measure, as far as the data has them, in order; None for all.
 
         Raises:
-            OptionError: if an option does not fit the data, such as a language it lacks.
+            OptionError: if an option does not fit the data, or too few of the languages are there.
             ValueError, OSError: if the data is broken or cannot be read.
         """
         raise NotImplementedError
+
+    def read(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[Any]:
+        """As `load`; OptionError if none of the data has a language."""
+        sets = self.load(paths, languages)
+        found = languages_of(sets)
+        for code in languages or ():
+            if code not in found:
+                where = f"no text in {code!r} in {', '.join(map(str, paths))}"
+                raise OptionError(f"--languages: {where}; there is some in {', '.join(found)}")
+        return sets
 
     def measure(
         self, encoder: Encoder, data: Any, directory: Path | None = None
@@ -171,31 +179,14 @@ class Task:
             Name of each data set -> function from an encoder to the metrics to log.
 
         Raises:
-            OptionError: if the data has fewer than `fewest` of the languages.
-            ValueError, OSError: if it is broken or cannot be read.
+            ValueError, OSError: as `load`.
         """
         task = dataclasses.replace(self, **self.cheap)
-        if (found := self.languages_in(path, languages)) is not None:
-            shared = [code for code in languages if code in found]
-            if len(shared) < self.fewest:
-                wanted = f"{('one', 'at least two')[self.fewest - 1]} of {', '.join(languages)}"
-                raise OptionError(
-                    f"{path}: must have text in {wanted}; found {', '.join(found) or 'none'}; set "
-                    "--config.languages, or leave the file out"
-                )
-            if missing := [code for code in languages if code not in shared]:
-                lacking, measured = ", ".join(missing), ", ".join(shared)
-                _logger.info("%s: no text in %s; measured in %s", path, lacking, measured)
-            languages = shared
         sets = task.load([path], languages)
+        found = languages_of(sets)
+        if found and (lacking := ", ".join(code for code in languages if code not in found)):
+            _logger.info("%s: no text in %s; measured in %s", path, lacking, ", ".join(found))
         return {data.name: functools.partial(task._measure_logged, data) for data in sets}
-
-    def languages_in(self, path: str, languages: Sequence[str]) -> Sequence[str] | None:
-        """The languages of some data, those of `languages` as they are called there.
-
-        None if they do not matter.
-        """
-        return None
 
     def _measure_logged(self, data: Any, encoder: Encoder) -> dict[str, float]:
         scores = self.metrics(self.measure(encoder, data)).items()
@@ -227,6 +218,11 @@ class Task:
     def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
         """The options that a score depends on, in words; those of a matrix before those of all."""
         return str(settings.get("similarity") or "")
+
+
+def languages_of(sets: Iterable[Any]) -> list[str]:
+    """The languages of some data sets, in the order of first appearance."""
+    return [*dict.fromkeys(code for one in sets for code in getattr(one, "languages", ()))]
 
 
 def _plain(value: Any) -> Any:
