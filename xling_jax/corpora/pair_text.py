@@ -218,26 +218,6 @@ class ChunkCleaner:
         return found
 
 
-def num_chars(texts: Mapping[str, str]) -> int:
-    """Characters of a row, language -> text."""
-    return sum(map(len, texts.values()))
-
-
-class ChunkSize:
-    """Says where chunks of rows end, which depends on the rows alone."""
-
-    def __init__(self):
-        self._rows = self._chars = 0
-
-    def is_full_with(self, chars: int) -> bool:
-        """Adds a row of so many characters; True if the chunk ends with it."""
-        self._rows, self._chars = self._rows + 1, self._chars + chars
-        is_full = self._rows >= CHUNK_ROWS or self._chars >= CHUNK_CHARS
-        if is_full:
-            self._rows = self._chars = 0
-        return is_full
-
-
 class RowCounter:
     """Counts the rows of a corpus by file, on their way to the cleaner.
 
@@ -253,7 +233,7 @@ class RowCounter:
         self, rows: Iterable[Row], min_languages: int = 2
     ) -> Iterator[list[Mapping[str, str]]]:
         """Groups the texts of usable rows."""
-        chunk, size = [], ChunkSize()
+        chunk, num_chars = [], 0
         for texts, file, line, problem, broken_file, detail in rows:
             if (count := self.files.get(file)) is None:
                 count = self.files[file] = {"rows": 0, "languages": {}, "problems": {}}
@@ -267,9 +247,10 @@ class RowCounter:
             if len(texts) < min_languages:
                 continue
             chunk.append(texts)
-            if size.is_full_with(num_chars(texts)):
+            num_chars += sum(map(len, texts.values()))
+            if len(chunk) >= CHUNK_ROWS or num_chars >= CHUNK_CHARS:
                 yield chunk
-                chunk = []
+                chunk, num_chars = [], 0
         if chunk:
             yield chunk
 

@@ -73,24 +73,10 @@ def corpora(tmp_path) -> tuple[str, ...]:
     return first, f"moses:{tmp_path}/second"
 
 
-@pytest.mark.parametrize("options", [(), ("--direct_runner_bundle_repeat=2",)])
-def test_bytes_are_those_of_one_machine(corpora, tmp_path, options):
-    """Also where the runner does each piece of work three times."""
-    rules = {"exclude": [str(tmp_path / "dev.txt")]}
-    local = prepare(workdir=tmp_path / "local", **settings(*corpora, **rules))
-    runner = BeamRunner("DirectRunner", options)
-    counts = prepare_on(runner, workdir=tmp_path / "beam", **settings(*corpora, **rules))
-    assert counts == local.counts
-    second = counts["corpora"][corpora[1]]["de-en"]
-    assert (second["held_out"], second["duplicate"]) == (1, 119)
-    expected = published(tmp_path / "local")
-    assert published(tmp_path / "beam") == expected
-    assert len([name for name in expected if name.endswith("tokens.npy")]) > 12
-
-
 @pytest.mark.parametrize(
     "changes",
     [
+        {"exclude": "dev.txt"},
         {"validation_pairs": 15, "cleaning": {"drop_duplicates": False}, "evaluation": "dev.txt"},
         {
             "validation_corpora": ("third.tsv",),
@@ -101,24 +87,27 @@ def test_bytes_are_those_of_one_machine(corpora, tmp_path, options):
     ],
     ids=lambda changes: ",".join(changes),
 )
-def test_bytes_are_the_same_with_these_settings(corpora, tmp_path, direct, changes):
+def test_bytes_are_those_of_one_machine(corpora, tmp_path, monkeypatch, changes):
+    """Also where the runner does each piece of work three times."""
+    monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "third.tsv", 130, seed=5)
-    place = lambda value: f"{tmp_path}/{value}" if str(value).endswith((".tsv", ".txt")) else value
-    changes = {
-        name: tuple(map(place, value)) if isinstance(value, tuple) else place(value)
-        for name, value in changes.items()
-    }
     write_corpus(tmp_path / "fourth.tsv", 90, seed=6)
-    with gzip.open(tmp_path / "packed.tsv.gz", "wb") as file:
-        file.write((tmp_path / "fourth.tsv").read_bytes())
-    (tmp_path / "alone.tsv").write_text("en\tde\n" + "a house\t\n" * 3 + "a tree is here\t\n" * 40)
+    (tmp_path / "packed.tsv.gz").write_bytes(gzip.compress((tmp_path / "fourth.tsv").read_bytes()))
     write_corpus(tmp_path / "plain.tsv", 50, seed=7)
-    specs = (*corpora, f"tsv:{tmp_path}/p*.tsv*", f"{tmp_path}/first.tsv[:50]")
-    specs += (f"{tmp_path}/alone.tsv",) if "pairs" in changes else ()
-    given = settings(*specs, **changes)
-    local = prepare(workdir=tmp_path / "local", **given)
-    assert prepare_on(direct, workdir=tmp_path / "beam", **given) == local.counts
-    assert published(tmp_path / "beam") == published(tmp_path / "local")
+    (tmp_path / "alone.tsv").write_text("en\tde\n" + "a house\t\n" * 3 + "a tree is here\t\n" * 40)
+    specs = (*corpora, "tsv:p*.tsv*", "first.tsv[:50]")
+    specs += ("alone.tsv",) if "pairs" in changes else ()
+    local = prepare(workdir=tmp_path / "local", **settings(*specs, **changes))
+    options = ("--direct_runner_bundle_repeat=2",) if "exclude" in changes else ()
+    runner = BeamRunner("DirectRunner", options)
+    counts = prepare_on(runner, workdir=tmp_path / "beam", **settings(*specs, **changes))
+    assert counts == local.counts
+    if "exclude" in changes:
+        second = counts["corpora"][corpora[1]]["de-en"]
+        assert (second["held_out"], second["duplicate"]) == (1, 119)
+    expected = published(tmp_path / "local")
+    assert published(tmp_path / "beam") == expected
+    assert len([name for name in expected if name.endswith("tokens.npy")]) > 12
 
 
 def test_processes_of_the_command_write_the_same_bytes(tmp_path):
@@ -156,30 +145,28 @@ def test_what_is_finished_is_not_done_again(corpora, tmp_path, direct, monkeypat
     )
     assert prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora)) == first
     assert not times
-    # Processes of this machine find the same stages done.
+    # Processes of this machine find the same stages done, or make what is missing.
+    shutil.rmtree(tmp_path / "w/data/de-en")
     assert prepare(workdir=tmp_path / "w", **settings(*corpora)).counts == first
     assert not cleaned
     with open(tmp_path / "first.tsv", "a") as file:
         file.write("ein Haus\ta house\tune maison\n")
     prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
-    assert len(times) == 4  # files are hashed, one corpus is cleaned, text sampled and tokenized
+    # Files are hashed, one corpus is read, cleaned and finished, text sampled and tokenized.
+    assert len(times) == 6
     assert sum(cleaned) == 302  # but the broken row, and the one of one language
     prepare(workdir=tmp_path / "local", **settings(*corpora))
     assert published(tmp_path / "w") == published(tmp_path / "local")
 
 
-@pytest.mark.parametrize("on_beam", [True, False])
-def test_what_is_missing_is_made_again(corpora, tmp_path, direct, on_beam):
+def test_what_is_missing_is_made_again(corpora, tmp_path, direct):
     given = settings(*corpora, validation_pairs=9)
     counts = prepare_on(direct, workdir=tmp_path / "w", **given)
     made = published(tmp_path / "w")
-    for name in ("vocab/sentencepiece.model", "data/de-en", "data/validation", "data/text"):
+    for name in ("vocab/sentencepiece.model", "data/de-en", "data/text"):
         path = tmp_path / "w" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if on_beam:
-            assert prepare_on(direct, workdir=tmp_path / "w", **given) == counts
-        else:
-            assert prepare(workdir=tmp_path / "w", **given).counts == counts
+        assert prepare_on(direct, workdir=tmp_path / "w", **given) == counts
         assert published(tmp_path / "w") == made, name
 
 
@@ -220,7 +207,6 @@ def test_data_of_other_settings_are_replaced(corpora, tmp_path, direct):
     "changes",
     [
         {"corpora": ("tsv:no.tsv",)},
-        {"corpora": ("tsv:alone.tsv",)},
         {"corpora": ("moses:unequal",)},
         {"pairs": ("de-fr",), "corpora": ("moses:second",)},
         {"validation_pairs": 5000},
@@ -231,7 +217,6 @@ def test_what_cannot_be_prepared_is_told_as_on_one_machine(
     corpora, tmp_path, direct, monkeypatch, changes
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "alone.tsv").write_text("de\ten\n" + "Haus\t\n" * 90)
     (tmp_path / "unequal.de").write_text("a b c\n" * 900)
     (tmp_path / "unequal.en").write_text("a b c\n" * 901)
     given = settings(*corpora) | {"pairs": ("de-en",)} | changes
@@ -317,7 +302,9 @@ def test_a_dataset_that_beam_makes_is_made_by_the_runner(tmp_path, monkeypatch):
     monkeypatch.setattr(beam.Pipeline, "run", note)
     counts = prepare_on(runner, workdir=tmp_path / "w", **settings(spec, pairs=("de-en",)))
     assert counts["pairs"]["de-en"]["rows"] == 60
-    assert names == ["sentences"] * 4  # the dataset, its text, the sample, the tokens
+    assert (
+        names == ["sentences"] * 6
+    )  # the dataset, its rows, their text (two), the sample, the tokens
 
 
 def _make_example(number):

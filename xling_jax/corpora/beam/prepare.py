@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xling_jax.corpora import prepare as here
-from xling_jax.corpora.beam.engine import UNFINISHED, BeamEngine, copy_file, everywhere
+from xling_jax.corpora.beam.engine import UNFINISHED, BeamEngine, everywhere
 from xling_jax.corpora.beam.runner import BeamRunner
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.specs import open_corpus
@@ -67,7 +67,7 @@ def _records_here(workdir: str) -> Iterator[Path]:
         directory = Path(name)
         for path in urls.find(workdir):
             if _is_record(relative := path.removeprefix(f"{workdir}/")):
-                copy_file(path, directory / relative)
+                urls.get(path, directory / relative)
         done = False
         try:
             yield directory

@@ -25,8 +25,6 @@ _MAX_ERROR_LENGTH = 200
 class ParquetReader(TableReader):
     """`parquet:GLOB[?columns=…]`."""
 
-    splits_by_file = False  # the names of the columns are at the end of a file
-
     def open(self, path: str) -> Table:
         """See `TableReader.open`."""
         with open(path, "rb") as file:
@@ -46,7 +44,6 @@ class HuggingFaceReader(TableReader):
     """
 
     defaults = {**TableReader.defaults, "split": "train", "config": ""}
-    splits_by_file = False
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
         """The files of a directory; none of a data set by name, which its name defines."""

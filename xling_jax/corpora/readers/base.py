@@ -54,14 +54,12 @@ class Reader:
         path: WHERE without options.
         options: option -> value.
         finds_by_name: whether `files` looks at names only.
-        splits_by_file: whether each file can be read alone.
         kind: its name in the table of readers.
         limit: number of rows of each file to read; None for all.
     """
 
     defaults: Mapping[str, str] = {}
     finds_by_name = True
-    splits_by_file = False
     kind = ""
     limit: int | None = None
 
@@ -125,17 +123,6 @@ class Reader:
     def moved(self, move: Callable[[str], str]) -> str:
         """Returns WHERE with its path or pattern replaced by `move(path)`."""
         return move(self.path) + self.where[len(self.path) :]
-
-    def split(self, languages: Sequence[str]) -> list[Self]:
-        """Readers of parts that several machines may read: its files, if each can be read alone.
-
-        Their rows, in this order, are those of `read`, which names the arguments and errors.
-        """
-        return list(map(self.of_file, self.files())) if self.splits_by_file else [self]
-
-    def of_file(self, path: str) -> Self:
-        """The reader of one of its files."""
-        return self.at(lambda _: glob.escape(path))
 
     def to_download(self) -> dict[str, Path]:
         """Lists files that the user has to download first: address -> where it belongs."""

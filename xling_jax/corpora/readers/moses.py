@@ -68,8 +68,6 @@ class MosesReader(Reader):
 class MosesZipReader(Reader):
     """`moses:GLOB.zip`, archives as OPUS has them, `de-en.txt.zip` with `X.de-en.de` and so on."""
 
-    splits_by_file = True
-
     def languages(self) -> tuple[str, ...]:
         """The endings of the longest members."""
         found: dict[str, None] = {}

@@ -7,7 +7,7 @@ language, and what becomes of wrong rows, is the same for all.
 import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import PROBLEM_RULES, WRONG_ROW
@@ -71,7 +71,6 @@ class TableReader(Reader):
     """
 
     defaults = {"columns": ""}
-    splits_by_file = True
 
     def open(self, path: str) -> Table:
         """Opens a file, as far as the names of its columns."""
@@ -104,12 +103,6 @@ class TableReader(Reader):
         """
         usable = self._usable(languages)
         return (row for table, columns in usable for row in _read(table, columns))
-
-    def split(self, languages: Sequence[str]) -> list[Self]:
-        """See `Reader.split`."""
-        if not self.splits_by_file:
-            return [self]
-        return [self.of_file(table.name) for table, _ in self._usable(languages)]
 
     def texts(self, but: Collection[str]) -> Iterator[str]:
         """All texts of the corpus, without those in columns of some names."""

@@ -45,7 +45,6 @@ class UnitReader(Reader):
     """
 
     collector: "type[UnitCollector]"
-    splits_by_file = True
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads a row from each unit, with the line at which it begins.
