@@ -5,11 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from tests.corpora.small_corpus import WORDS, preparation, prepare, settings, tree, write_corpus
-from xling_jax.corpora.held_out import held_out_difference
+from tests.corpora.small_corpus import WORDS, prepare, settings, tree, write_corpus
 from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.shards import VALIDATION, PairTokens
-from xling_jax.files.hashes import hash_file
 from xling_jax.text.vocab import Vocab
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
@@ -114,22 +112,18 @@ def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path
     assert before.fingerprint == after.fingerprint
 
 
-def difference(workdir, corpus, **changes):
-    manifest = json.loads((workdir / "data/manifest.json").read_text("utf-8"))
-    arguments = {k: v for k, v in settings(corpus, **changes).items() if k != "num_workers"}
-    return held_out_difference(manifest, preparation(**arguments), hash_file, str)
-
-
 def test_other_text_held_out_than_a_run_began_with_is_explained(corpus, tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.tsv").write_text(f"en\n{name} word of {WORDS['en'][0]}\n", "utf-8")
     first, second = (f"{tmp_path}/{name}.tsv" for name in ("a", "b"))
-    prepare(workdir=tmp_path / "w", **settings(corpus, evaluation=(first,)))
-    assert difference(tmp_path / "w", corpus, evaluation=(first,)) is None
-    assert difference(tmp_path / "w", corpus, exclude=(first,)) is None
-    message = difference(tmp_path / "w", corpus, evaluation=(second,))
-    assert f"{second} is held out now and was not; {first} was held out and is not now" in message
-    assert f"hold_out_evaluation=False --config.data.exclude=\"('{first}',)\"" in message
-    prepare(workdir=tmp_path / "n", **settings(corpus))
-    message = difference(tmp_path / "n", corpus, exclude=(first,))
-    assert message.endswith('hold_out_evaluation=False --config.data.exclude="()"')
+    kept = lambda **changes: prepare(
+        workdir=tmp_path / "w", keep=True, **settings(corpus, **changes)
+    )
+    made = kept(evaluation=(first,))
+    assert kept(evaluation=(first,)) == made
+    assert kept(exclude=(first,)).fingerprint == made.fingerprint
+    with pytest.raises(ValueError, match="trained on other data: ") as error:
+        kept(evaluation=(second,))
+    changes = f"{second} is held out now and was not, {first} was held out and is not now"
+    assert changes in str(error.value)
+    assert f"hold_out_evaluation=False --config.data.exclude=\"('{first}',)\"" in str(error.value)

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.readers import READERS
@@ -77,31 +76,23 @@ def _held_out_corpus(
     return HeldOutText(spec, key, excluded, read)
 
 
-def held_out_difference(
-    manifest: Mapping[str, Any],
-    preparation: Preparation,
-    hash_file: Callable[[str], str],
-    local: Callable[[str], str],
-) -> str | None:
-    """Why data of a `manifest.json` were prepared with other text held out; None if not.
-
-    Arguments and errors as `find_held_out`.
-    """
-    now = {text.key: text.name for text in find_held_out(preparation, hash_file, local)}
-    before = manifest.get("held_out", {})
-    missing = sorted(now[key] for key in now.keys() - before.keys())
-    extra = sorted(before[key] for key in before.keys() - now.keys())
-    if not missing and not extra:
-        return None
-    parts = [f"{', '.join(missing)} is held out now and was not"] if missing else []
-    parts += [f"{', '.join(extra)} was held out and is not now"] if extra else []
-    kept = tuple(sorted({*before.values()}))
-    exclude = f' --config.data.exclude="{kept}"' if kept or preparation.exclude else ""
-    return (
-        f"its data were prepared with other text held out of training: {'; '.join(parts)}; "
-        "choose another --workdir, or continue as it began with "
-        f"--config.data.hold_out_evaluation=False{exclude}"
+def held_out_changes(before: Mapping[str, str], now: Sequence[HeldOutText]) -> list[str]:
+    """How the text held out differs from that `before`, key -> name, with the way back."""
+    names = {text.key: text.name for text in now}
+    changes = [
+        f"{name} {change}"
+        for these, others, change in (
+            (names, before, "is held out now and was not"),
+            (before, names, "was held out and is not now"),
+        )
+        for key, name in sorted(these.items(), key=lambda item: item[1])
+        if key not in others
+    ]
+    way_back = (
+        "to continue as it began, --config.data.hold_out_evaluation=False "
+        f'--config.data.exclude="{tuple(sorted({*before.values()}))}"'
     )
+    return [f"{', '.join(changes)} ({way_back})"] if changes else []
 
 
 def held_out_files(paths: Iterable[str], option: str = "data.exclude") -> list[str]:

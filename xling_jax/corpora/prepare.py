@@ -34,7 +34,7 @@ import sentencepiece
 
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.engine import Engine, FileHashes
-from xling_jax.corpora.held_out import HeldOutText, find_held_out
+from xling_jax.corpora.held_out import HeldOutText, find_held_out, held_out_changes
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, SelectedRows
 from xling_jax.corpora.pair_tokens import (
@@ -226,24 +226,27 @@ class _Run:
         manifest = read_json(self._data / "manifest.json") or {}
         if (before := recorded_options(manifest)) is None:
             return
-        now = plain_options(self._preparation)
-        changes = functools.partial(changed_options, before, now)
-        changed = changes("cleaning.") + changes("data.")
-        keys = {spec: self._text_stage(spec, self._held_out).key for spec in now["corpora"]}
+        preparation = self._preparation
+        changes = functools.partial(changed_options, before, plain_options(preparation))
+        keys = {spec: self._text_stage(spec, self._held_out).key for spec in preparation.corpora}
         # In the order of the config; the manifest sorts them.
         made = [manifest.get("corpora", {}).get(spec) for spec in before["corpora"]]
-        changed += [f"the text of {spec} has changed" for spec in keys if keys[spec] not in made]
-        if not changed and [*keys.values()] != made:
-            changed.append("data.corpora has fewer, or another order")
-        if not changed:
-            given = given_vocab(self._preparation, self._local)
-            key = vocab_key(vocab_facts(self._preparation, [*keys.values()], given))
+        reasons = changes("cleaning.") + changes("data.")
+        if not reasons and [*keys.values()] != made:
+            reasons = held_out_changes(manifest.get("held_out", {}), self._held_out)
+            reasons += [
+                f"the text of {spec} has changed" for spec in keys if keys[spec] not in made
+            ]
+            reasons.append("data.corpora has fewer, or another order")
+        if not reasons:
+            given = given_vocab(preparation, self._local)
+            key = vocab_key(vocab_facts(preparation, [*keys.values()], given))
             if (read_json(self._workdir / "vocab" / "vocab.json") or {}).get("stage", key) != key:
-                changed = changes("vocab.") + changes("seed")
-                changed = changed or ["the vocabulary would be another one"]
-        if changed:
+                reasons = changes("vocab.") + changes("seed")
+                reasons.append("the vocabulary would be another one")
+        if reasons:
             raise ValueError(
-                f"{self._workdir}: its checkpoints were trained on other data: {changed[0]}; "
+                f"{self._workdir}: its checkpoints were trained on other data: {reasons[0]}; "
                 "choose another --workdir or restore it"
             )
 

@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xling_jax.corpora.copies import local_name, local_names
-from xling_jax.corpora.held_out import held_out_difference
+from xling_jax.corpora.copies import local_names
 from xling_jax.corpora.prepare import check_corpora
-from xling_jax.corpora.prepared import is_made_with
 from xling_jax.eval.during_training import (
     check_evaluation,
     check_metrics,
@@ -24,7 +22,6 @@ from xling_jax.eval.during_training import (
     read_evaluation,
 )
 from xling_jax.files.cache import cache_is_chosen, keeps_collectives
-from xling_jax.files.hashes import hash_file
 from xling_jax.files.leaving import dying_of_sigterm, noting_signals
 from xling_jax.files.progress import Progress
 from xling_jax.options import wrong_use
@@ -229,15 +226,4 @@ def continued(experiment: Experiment, workdir: Workdir) -> Experiment:
             f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
             "--workdir or restore the option"
         )
-    if not (manifest := workdir.manifest()):
-        return experiment
-    preparation = experiment.preparation
-    try:
-        found = held_out_difference(manifest, preparation, hash_file, local_name)
-    except FileNotFoundError:
-        # On another machine the data may be there without what they were made from.
-        if not is_made_with(manifest, preparation):
-            raise
-    if found:
-        raise ValueError(f"{workdir.name}: {found}")
     return experiment

@@ -84,8 +84,8 @@ def test_workers_that_share_no_directory_write_the_bytes_of_one_machine(there, x
         content = lambda text: json.loads(text) | {"seal": "of these names"}
         assert content(found[name]) == content(here), name
     assert local.stdout.replace(str(tmp_path), f"s3://{BUCKET}/text") == beam.stdout
-    # Several workers of each of four pipelines, and nothing of it here.
-    assert len(list(there.directory.glob("worker.*"))) == 4 * 3
+    # Several workers of each of six pipelines, and nothing of it here.
+    assert len(list(there.directory.glob("worker.*"))) == 6 * 3
     left = [path for path in (tmp_path / "launcher").rglob("*") if path.is_file()]
     assert all(".cache" in str(path) or "matplotlib" in str(path) for path in left), left
     # Once there is a checkpoint, the data stay.
