@@ -16,7 +16,7 @@ Hardware     One Titan X Pascal, under 10 days; 24 minutes for 10,000 updates on
 Argument     `pair=A-B`, `objective=…`, `layers=N`.
 Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 
-    wget -P ~/tensorflow_datasets/downloads/manual/para_crawl_v5 \
+    wget -P data/paracrawl-v5 \
         https://s3.amazonaws.com/web-language-models/paracrawl/release5/en-fr.bicleaner07.txt.gz
     xling train --config lightweight:pair=en-fr --workdir runs/lightweight
 """
@@ -28,6 +28,12 @@ from xling_jax.configs import recipes
 
 # Eq. 7, and as in Table 6 1 for any of the generative tasks.
 WEIGHTS = {"mlm": 1.0, "smlm": 1.0, "xtr": 1.0, "ugt": 1.0, "align": 2.0, "sim": 2.0}
+
+
+def para_crawl(pair: str) -> str:
+    """The corpus of English and another language: lines of both, without a header."""
+    (other,) = {*pair.split("-")} - {"en"}
+    return f"tsv:data/paracrawl-v5/en-{other}.bicleaner07.txt.gz?columns=en,{other}"
 
 
 def get_config(arg: str = "", pairs: tuple[str, ...] = ()):
@@ -44,9 +50,7 @@ def get_config(arg: str = "", pairs: tuple[str, ...] = ()):
     config = ConfigDict()
     config.languages = tuple(sorted({code for pair in pairs for code in pair.split("-")}))
     config.data = {"pairs": pairs, "batch_size": 128, "truncate": True, "longest_bucket": 200}
-    config.data.corpora = tuple(
-        f"tfds:para_crawl_v5/{'-'.join(sorted(p.split('-')))}" for p in pairs
-    )
+    config.data.corpora = tuple(map(para_crawl, pairs))
     config.cleaning = {"alphabet_only": True, "max_length_ratio": 100.0, "max_words": 300}
     config.vocab = {"size": 50_000, "model_type": "bpe"}
 

@@ -96,7 +96,7 @@ def test_settings_of_a_run_depend_on_the_scale(tmp_path):
     made_up.write(text)
     run = PAPERS["mao"].TABLES["mao-10"].rows[0].parts[0].encoder
     words = lambda scale: Reproduction(tmp_path, text, scale).experiment(run)[0]
-    assert "tfds:para_crawl_v5/en-fr:train[:6412500]" in words("paper")[2]
+    assert "en-fr.bicleaner07.txt.gz?columns=en,fr[:6412500]" in words("paper")[2]
     small = [word for word in words("small") if "corpora" in word]
     assert "tatoeba.all.tsv.gz[:37]" in small[0] and "europarl" not in small[0]  # an eighth of 300
 

@@ -18,8 +18,9 @@ _TEXT = ("multi30k*", "news*", "tatoeba*", "lohelp*")
 
 def _run(pair: str, objective: str = "all", layers: int = 2, share: float = 1.0, **settings) -> Run:
     depth = f",layers={layers}" if layers != 2 else ""
-    cut = {0.125: "[:6412500]", 0.25: "[:25%]", 0.5: "[:50%]"}  # of 51.3 million rows
-    paper = {"data.corpora": (f"tfds:para_crawl_v5/{pair}:train{cut[share]}",)} if share < 1 else {}
+    rows = f"?columns=en,fr[:{51_300_000 * share:.0f}]"
+    part = {"data.corpora": (f"tsv:data/paracrawl-v5/en-fr.bicleaner07.txt.gz{rows}",)}
+    paper = part if share < 1 else {}
     config = f"lightweight:pair={pair},objective={objective}{depth}"
     run = Run(config, small=_SMALL, paper=paper, text=_TEXT, share=share)
     return run.changed(**settings)

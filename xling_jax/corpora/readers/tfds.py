@@ -1,8 +1,5 @@
 """Translation datasets of TensorFlow Datasets, prepared on first use.
 
-TFDS downloads most datasets by itself; the corpora of the shipped configs are downloaded by the
-user (`tfds_builders.FetchedCorpus`).
-
 Datasets prepared here are stored as array_record, which is read without TensorFlow. One that is
 already in the data directory as tfrecord is read as it is, which needs TensorFlow.
 """
@@ -77,7 +74,7 @@ class TfdsReader(Reader):
     def _make_builder(self) -> "tfds.core.DatasetBuilder":
         """The builder of the dataset, in a format that can be read without TensorFlow."""
         tfds = import_extra("tensorflow_datasets", "train", f"tfds:{self._name}:")
-        from xling_jax.corpora import tfds_builders
+        from xling_jax.corpora import tfds_builders  # noqa: F401, registers ours
 
         dataset, _, config = self._name.partition("/")
         full_name = f"{self._name}:{self._version}" if self._version else self._name
@@ -101,8 +98,7 @@ class TfdsReader(Reader):
             # Without community datasets, whose list TFDS fetches from the network.
             known = tfds.list_builders(with_community_datasets=False)
             raise ValueError(
-                f"tfds:{full_name}: unknown dataset; {did_you_mean(dataset, known)} defined here "
-                f"are {', '.join(builder.name for builder in tfds_builders.BUILDERS)}"
+                f"tfds:{full_name}: unknown dataset; {did_you_mean(dataset, known)}"
             ) from error
         except Exception as error:  # many kinds: a wrong version, damaged metadata
             raise ValueError(f"tfds:{full_name}: {one_line(error, _MAX_ERROR_LENGTH)}") from error
