@@ -65,9 +65,12 @@ def train_in_torch(schedule, layers, order, data, dev, l2=0.0):
     return history
 
 
-def orders(num_passes, num=NUM):
-    rng = np.random.default_rng(5)
-    return np.stack([rng.permutation(num) for _ in range(num_passes)])
+def drawn(schedule, seed):
+    """First weights, and the order of rows in each pass."""
+    rng = np.random.default_rng([seed, 1])
+    num_passes = schedule.num_epochs * schedule.passes_per_epoch
+    order = [rng.permutation(NUM) for _ in range(num_passes)]
+    return mlp.initial_layers(schedule, DIM, LABELS, seed), order
 
 
 def train(schedule, data, *sets, seed=7, **options):
@@ -82,9 +85,8 @@ def test_lasers_schedule_equals_pytorch(hidden):
         mlp.LASER, hidden=hidden, input_dropout=0.0, hidden_dropout=0.0, num_epochs=40
     )
     data, dev = examples(NUM, 1), examples(40, 2)
-    layers = mlp.initial_layers(schedule, DIM, LABELS, seed=3)
-    order = orders(schedule.num_epochs)  # 31 rows: the last batch of each pass has 7 of 12.
-    (kept,) = train(schedule, data, dev, initial=layers, orders=order)
+    layers, order = drawn(schedule, 7)  # 31 rows: the last batch of each pass has 7 of 12.
+    (kept,) = train(schedule, data, dev)
     history = train_in_torch(schedule, layers, order, data, dev)
     counts = [count for count, _ in history]
     last_best = max(i for i, count in enumerate(counts) if count == max(counts))
@@ -100,8 +102,7 @@ def test_sentevals_schedule_equals_pytorch_and_stops_early():
         mlp.SENTEVAL, hidden=(5,), batch_size=8, learning_rate=0.002, patience=4
     )
     data, dev = examples(NUM, 1, noise=1.0), examples(40, 2, noise=1.0)
-    layers = mlp.initial_layers(schedule, DIM, LABELS, seed=4)
-    order = orders(schedule.num_epochs * 4)
+    layers, order = drawn(schedule, 0)
     history = train_in_torch(schedule, layers, order, data, dev, l2=1e-2)
     best, failures, last = -1, 0, None
     for number, (count, weights) in enumerate(history):
@@ -112,7 +113,7 @@ def test_sentevals_schedule_equals_pytorch_and_stops_early():
         else:
             failures += 1
     assert history[number + 1][0] > best, "one epoch more must change the answer"
-    (kept,) = train(schedule, data, dev, l2=1e-2, initial=layers, orders=order)
+    (kept,) = train(schedule, data, dev, l2=1e-2, seed=0)
     assert (kept.score, kept.epoch) == (best, last[0] + 1)
     np.testing.assert_allclose(kept.network.layers[0][0], last[1][0][0], atol=1e-4)
 

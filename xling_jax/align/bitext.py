@@ -76,8 +76,7 @@ class Side:
     def add(self, texts: Sequence[Line], origin: str) -> None:
         """Adds a column of the pairs read from `origin`, to be embedded with the other texts.
 
-        Raises:
-            ValueError: if there are precomputed vectors and a text has none; names its line.
+        ValueError names the line of a text without a vector, if there are precomputed ones.
         """
         for number, text in enumerate(texts, 1):
             if isinstance(text, BrokenLine) or not text.strip() or text in self._row_of:
@@ -97,11 +96,7 @@ class Side:
         return np.array([self._row_of.get(text, -1) for text in texts], np.int64)
 
     def check(self) -> None:
-        """Warns if many lines are broken, if none is left, or if there is no text.
-
-        Raises:
-            ValueError: if all lines with text are broken.
-        """
+        """Warns of many broken lines and of no text or none left; ValueError if all are broken."""
         broken = sum(self._skipped[problem] for problem in PROBLEMS)
         with_text = self.num_lines - self._skipped["blank"]
         if broken and broken == with_text:
@@ -162,9 +157,7 @@ def score_columns(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores given pairs of texts against the neighborhoods of both sides, see `score_pairs`.
 
-    Returns:
-        [p] float32, minus infinity for pairs with a blank or broken side; and which these are,
-        [p] bool.
+    Returns [p] float32, minus infinity for pairs with a blank or broken side; and which these are.
     """
     chosen = [side.rows_of(texts) for side, texts in zip(sides, pairs)]
     usable = (chosen[0] >= 0) & (chosen[1] >= 0)

@@ -64,9 +64,7 @@ class Filters:
     def of_side(self, side: int) -> TextFilter:
         """Says why a text of the source, 0, or target, 1, is not mined, or None.
 
-        Raises:
-            OptionError: if the language is not one that can be identified.
-            ImportError: if the extra `langid` is not installed.
+        OptionError if the language is not one that can be identified.
         """
         language = to_iso639_1(self.languages[side]) if self.languages else None
         classify = _classifier(self.languages[side], language) if language else None

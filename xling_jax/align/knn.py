@@ -74,8 +74,7 @@ def top_k(
 
     Raises:
         ValueError: if shapes disagree, there are no keys, k < 1, a value is not finite, or the
-            backend is unknown or cannot take the `index`.
-        ImportError: if what the index needs is not installed.
+            backend cannot take the `index`; ImportError if what that needs is not installed.
     """
     queries, keys = _checked(queries, keys, k, memory_mb, ("queries", "keys"))
     search, choice = _search(backend, index)
@@ -114,11 +113,7 @@ def top_k_both_ways(
 
 
 def choose_backend(backend: str) -> str:
-    """Resolves "auto": JAX where it has an accelerator, otherwise NumPy, the faster on CPUs.
-
-    Raises:
-        ValueError: for an unknown backend.
-    """
+    """Resolves "auto": JAX where it has an accelerator, otherwise NumPy, the faster on CPUs."""
     check_choice("backend", backend, BACKENDS)
     if backend != "auto":
         return backend

@@ -41,11 +41,7 @@ class RunnersUp:
     first is right. What a score means depends on them: sentences of one text resemble each other
     more than those of another, and more of them are alike in a larger text.
 
-    Attributes:
-        margin: a key of `margin.MARGINS`.
-        k: number of candidates of each row.
-        mean: of their scores.
-        spread: their standard deviation, above 0.
+    They are by a `margin`, of k candidates a row; `spread` is their standard deviation, above 0.
     """
 
     margin: str
@@ -119,32 +115,13 @@ class Candidates:
         """[m] float32, mean cosine of each target row to its neighbors."""
         return _row_means(self.backward_cosines)
 
-    @checks_numbers
-    def scores(
-        self, margin: str = "ratio", min_cosine: float | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores all candidates, [n, min(k, m)] and [m, min(k, n)] float32.
-
-        Args:
-            margin: a key of `margin.MARGINS`.
-            min_cosine: candidates with a lower cosine score minus infinity.
-
-        Raises:
-            ValueError: if the margin is unknown.
-        """
+    def scores(self, margin: str = "ratio") -> tuple[np.ndarray, np.ndarray]:
+        """Scores all candidates by a margin, [n, min(k, m)] and [m, min(k, n)] float32."""
         check_choice("margin", margin, MARGINS)
         source, target, score = self.source_means, self.target_means, MARGINS[margin]
         forward = score(self.forward_cosines, source, target[self.forward])
         backward = score(self.backward_cosines, target, source[self.backward])
-        self._drop_below(min_cosine, forward, backward)
         return forward, backward
-
-    def _drop_below(
-        self, min_cosine: float | None, forward: np.ndarray, backward: np.ndarray
-    ) -> None:
-        if min_cosine is not None:
-            forward[self.forward_cosines < min_cosine] = -np.inf
-            backward[self.backward_cosines < min_cosine] = -np.inf
 
     def runners_up(
         self, margin: str = "ratio", scores: tuple[np.ndarray, np.ndarray] | None = None
@@ -153,11 +130,8 @@ class Candidates:
 
         Of both sides if they have equally many rows. The pairs are at most as many as the smaller
         side has rows, and a wrong one is the best of all candidates on the larger side. Rows of the
-        larger side choose among fewer candidates, and theirs score lower.
-
-        Args:
-            margin: a key of `margin.MARGINS`.
-            scores: those of the margin, if they are at hand.
+        larger side choose among fewer candidates, and theirs score lower. `scores` are those of the
+        margin, if they are at hand.
         """
         sides = [side for side in scores or self.scores(margin) if side.shape[1] > 1 and len(side)]
         if not sides:
@@ -259,11 +233,8 @@ def find_candidates(
             found by these, and the k nearest of them by the exact cosine are kept.
         **search: see `knn.top_k`; `memory_mb` excludes the normalized copies.
 
-    Returns:
-        The candidates; empty arrays if a side is empty.
-
-    Raises:
-        ValueError: if shapes disagree or a value is not finite.
+    Returns the candidates; empty arrays if a side is empty. ValueError if shapes disagree or a
+    value is not finite.
     """
     source, target = unit_rows(source, "source"), unit_rows(target, "target")
     if not len(source) or not len(target):
@@ -319,7 +290,9 @@ def choose_pairs(
         source, target = candidates.source_means, candidates.target_means
         warn_of_raised((source, target[candidates.forward]), (target, source[candidates.backward]))
     runners_up = candidates.runners_up(margin, (forward_scores, backward_scores))
-    candidates._drop_below(min_cosine, forward_scores, backward_scores)
+    if min_cosine is not None:
+        forward_scores[candidates.forward_cosines < min_cosine] = -np.inf
+        backward_scores[candidates.backward_cosines < min_cosine] = -np.inf
     forward = _best(candidates.forward, forward_scores)
     backward = _best(candidates.backward, backward_scores)
     backward = MinedPairs(backward.target, backward.source, backward.scores)
@@ -351,13 +324,10 @@ def score_pairs(
     margin: str = "ratio",
     min_cosine: float | None = None,
 ) -> np.ndarray:
-    """Scores given pairs against the neighborhoods of their rows.
+    """Scores given pairs against the neighborhoods of their rows; minus infinity below a cosine.
 
-    Margin, minimum and errors as for `Candidates.scores`.
-
-    Returns:
-        [p] float32 for `pairs`, source rows [p] and target rows [p], of the embeddings that
-        `find_candidates` got.
+    Returns [p] float32 for `pairs`, source rows [p] and target rows [p], of the embeddings that
+    `find_candidates` got.
     """
     check_choice("margin", margin, MARGINS)
     source, target = unit_rows(source, "source"), unit_rows(target, "target")

@@ -81,12 +81,7 @@ def output_files(path: str, kind: str | None = None) -> list[str]:
 
 
 def check_format(path: str, languages: Languages, kind: str | None = None) -> None:
-    """Raises before any work if pairs cannot be written.
-
-    Raises:
-        OptionError: if a format needs languages or a file.
-        ImportError: if Parquet needs a package.
-    """
+    """Raises OptionError before any work if pairs cannot be written; ImportError for a package."""
     suffix = Path(path).suffix
     if kind is None and suffix.lower() in _NOT_WRITTEN:
         raise OptionError(
@@ -109,11 +104,7 @@ def check_format(path: str, languages: Languages, kind: str | None = None) -> No
 def write_pairs(
     path: str, pairs: Iterable[ScoredPair], layout: Layout, kind: str | None = None
 ) -> None:
-    """Writes pairs; "-" is stdout. A file appears whole or not at all.
-
-    Raises:
-        OSError: naming a path, if writing fails.
-    """
+    """Writes pairs; "-" is stdout. A file appears whole or not at all."""
     PAIR_FORMATS[kind or pair_format(path)](path, pairs, layout)
 
 

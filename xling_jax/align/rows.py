@@ -36,10 +36,7 @@ class UnitRows:
     Args:
         array: [n, dim] of any real number type. Every selected row is read once on construction.
         rows: [p] int, the selected rows in order; None for all.
-        name: of the array, for errors.
-
-    Raises:
-        ValueError: if the shape is wrong or a value is not finite.
+        name: of the array, for errors, such as of a value that is not finite.
     """
 
     def __init__(self, array: np.ndarray, rows: np.ndarray | None = None, name: str = "embeddings"):
@@ -92,9 +89,8 @@ AnyRows = np.ndarray | UnitRows | QuantizedRows | JoinedRows
 def as_embeddings(array: AnyRows, name: str, dim: int | None = None) -> AnyRows:
     """Checks shape and type of embeddings [n, dim] without reading or copying values.
 
-    Raises:
-        ValueError: if it is not two-dimensional, has no width or another than `dim`, holds no real
-            numbers, or int8 or uint8, whose meaning only `QuantizedRows` know.
+    ValueError if they are not two-dimensional, have no width or another than `dim`, hold no real
+    numbers, or int8 or uint8, whose meaning only `QuantizedRows` know.
     """
     if not isinstance(array, (UnitRows, *_VIRTUAL)):
         array = np.asanyarray(array)
@@ -127,8 +123,7 @@ def check_same_dim(x: AnyRows, y: AnyRows, names: Sequence[str] = ("source", "ta
 def normalize(embeddings: np.ndarray, name: str = "embeddings") -> np.ndarray:
     """Scales the rows of [n, dim] to unit length, float32; all-zero rows stay zero.
 
-    Raises:
-        ValueError: if the shape is wrong or a value is not finite.
+    ValueError if the shape is wrong or a value is not finite.
     """
     embeddings = as_embeddings(embeddings, name)
     unit = np.empty(embeddings.shape, np.float32)
@@ -153,11 +148,7 @@ def l2_normalize(vectors: np.ndarray) -> np.ndarray:
 def finite_block(
     array: AnyRows, rows: slice, name: str, dtype: type[np.floating] = np.float32
 ) -> np.ndarray:
-    """Reads rows into memory as floats; copies only where the type changes.
-
-    Raises:
-        ValueError: if a value is not finite; names its row.
-    """
+    """Reads rows into memory as floats; ValueError names a row whose values are not finite."""
     with np.errstate(over="ignore"):  # refused below
         block = np.asarray(array[rows], dtype=dtype)
     if isinstance(array, UnitRows):  # checked on construction
@@ -183,11 +174,7 @@ def no_neighbors(rows: int, k: int) -> Neighbors:
 
 
 def row_blocks(array: np.ndarray, name: str = "vectors") -> Iterator[tuple[slice, np.ndarray]]:
-    """Yields slices of rows and their blocks [rows, dim]: float64 if the array is, else float32.
-
-    Raises:
-        ValueError: if a value is not finite; names its row.
-    """
+    """Yields slices of rows and their blocks, finite; float64 if the array is, else float32."""
     dtype = np.float64 if array.dtype == np.float64 else np.float32
     for start in range(0, len(array), BLOCK_ROWS):
         rows = slice(start, min(start + BLOCK_ROWS, len(array)))

@@ -2,12 +2,11 @@
 
 Of `logreg` (Yu et al. 2018) and `svm` the regularization strength is selected, of `mlp` (LASER) and
 `linear` (the lightweight model, with LASER's schedule) the epoch, as of `finetune`, which trains
-the encoder, too. Oracles select on development
-text of the test language, which no real classifier could.
+the encoder, too. Oracles select on development text of the test language, which no real classifier
+could.
 """
 
 import functools
-import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from xling_jax.registry import check_choice
-
-_logger = logging.getLogger(__name__)
 
 NEURAL = ("mlp", "linear", "finetune")
 CLASSIFIERS = ("logreg", "svm", *NEURAL)
@@ -26,7 +23,6 @@ CLASSIFIERS = ("logreg", "svm", *NEURAL)
 C_VALUES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 SVM_C_VALUES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _NUM_FOLDS = 5
-_MAX_ITERATIONS = {"logreg": 2000, "svm": 1000}
 # Choice: without development text the epoch is selected on this share of the training text, which
 # is then not trained on. MLDoc has development text.
 _HELD_OUT_SHARE = 0.1
@@ -106,13 +102,17 @@ def selection_rule(name: str, c_values: Sequence[float] | None, num_dev: int, nu
 
 def _train_by_c(name, train, dev, oracles, c_values, seeds):
     """`logreg` and `svm`."""
+    from sklearn.exceptions import ConvergenceWarning
+
     condition = _conditioning(train.features)
     features, labels = condition(train.features), np.array(train.labels)
     fitted: dict[float, Selected] = {}
 
     def fit(c: float) -> Selected:
         if c not in fitted:
-            model = _fit(name, features, labels, c)
+            with warnings.catch_warnings():  # after so many iterations, nearly enough
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model = _classifier(name, c).fit(features, labels)
             fitted[c] = Selected(lambda rows: model.predict(condition(rows)), c)
         return fitted[c]
 
@@ -204,39 +204,26 @@ def _conditioning(train) -> Callable:
 
 def _cross_validate(name: str, features, labels: np.ndarray, c_values, seed: int) -> float:
     """The value with the most right answers over the folds, the smallest of several."""
-    from sklearn.model_selection import StratifiedKFold
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
 
     commonest = np.unique(labels, return_counts=True)[1].max()
     num_folds = int(max(2, min(_NUM_FOLDS, commonest)))
     folds = StratifiedKFold(num_folds, shuffle=True, random_state=seed)
-    correct = np.zeros(len(c_values), np.int64)
     with warnings.catch_warnings():
-        # A label with fewer rows than folds is missing from some folds, which is fine here.
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        splits = list(folds.split(np.zeros(len(labels)), labels))
-    for fit_rows, held_rows in splits:
-        for place, c in enumerate(c_values):
-            model = _fit(name, features[fit_rows], labels[fit_rows], c)
-            correct[place] += np.sum(model.predict(features[held_rows]) == labels[held_rows])
-    return c_values[int(np.argmax(correct))]
+        # A label with fewer rows than folds is missing from some folds; one without any other
+        # label cannot be learned from.
+        warnings.simplefilter("ignore")
+        scores = [
+            cross_val_score(_classifier(name, c), features, labels, cv=folds) for c in c_values
+        ]
+    return c_values[int(np.argmax(np.nanmean(scores, axis=1)))]
 
 
-def _fit(name: str, features, labels: np.ndarray, c: float):
+def _classifier(name: str, c: float):
     """A multinomial logistic regression, or a linear SVM, one-versus-rest; with L2 penalty."""
-    from sklearn.dummy import DummyClassifier
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
 
-    if len(np.unique(labels)) < 2:  # A fold may lack the rarer label.
-        model = DummyClassifier(strategy="most_frequent")
-    elif name == "svm":
-        model = LinearSVC(C=c, dual=True, max_iter=_MAX_ITERATIONS[name], random_state=0)
-    else:
-        model = LogisticRegression(C=c, max_iter=_MAX_ITERATIONS[name])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(features, labels)
-    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
-        _logger.info("%s with C=%g stopped at %d iterations", name, c, _MAX_ITERATIONS[name])
-    return model
+    if name == "svm":
+        return LinearSVC(C=c, dual=True, max_iter=1000, random_state=0)
+    return LogisticRegression(C=c, max_iter=2000)

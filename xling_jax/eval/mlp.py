@@ -110,10 +110,8 @@ def train(
     seed: int,
     rows: np.ndarray | None = None,
     l2: float = 0.0,
-    initial: Layers | None = None,
-    orders: np.ndarray | None = None,
 ) -> list[Kept]:
-    """Trains a network and keeps its best epoch for every look.
+    """Trains a network and keeps its best epoch for every look; returns them.
 
     Args:
         schedule: network and training.
@@ -125,23 +123,16 @@ def train(
         seed: of first weights, orders and dropout.
         rows: [m] int, those to train on; None for all.
         l2: the weight decay added to the gradient, biases included.
-        initial: first weights, instead of random ones.
-        orders: [epochs * passes_per_epoch, rows] int, the order of rows in each pass, instead of
-            random ones.
-
-    Returns:
-        The best network for each of `looks`.
     """
     rows = np.arange(len(features)) if rows is None else rows
     data = jax.device_put((np.asarray(features, np.float32), np.asarray(labels, np.int32)))
-    layers = initial or initial_layers(schedule, features.shape[1], num_labels, seed)
+    layers = initial_layers(schedule, features.shape[1], num_labels, seed)
     state = layers, optax.scale_by_adam().init(layers)
     draw = np.random.default_rng([seed, 1])
-    passes = (draw.permutation(rows) for _ in itertools.count()) if orders is None else iter(orders)
     size, kept, failures = schedule.batch_size, [None] * len(looks), 0
     for epoch in range(1, schedule.num_epochs + 1):
         batches = np.full((schedule.passes_per_epoch, -(-len(rows) // size) * size), -1, np.int32)
-        batches[:, : len(rows)] = [*itertools.islice(passes, schedule.passes_per_epoch)]
+        batches[:, : len(rows)] = [draw.permutation(rows) for _ in batches]
         state = _run_epoch(schedule, state, data, batches.reshape(-1, size), np.uint32(seed), l2)
         network = Network(jax.device_get(state[0]), schedule.activation)
         gained = []
