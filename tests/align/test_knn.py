@@ -139,30 +139,6 @@ def test_products_that_overflow_are_refused_by_jax_too():
         knn.top_k(np.full((2, 2), 1e30), np.full((9, 2), 1e30), 1, backend="jax")
 
 
-def test_block_sizes_follow_the_memory_of_the_device():
-    from xling_jax.align.knn_jax import Blocks
-
-    for budget_mb in (8, 64, 512, 70_000):
-        blocks = Blocks.fitting((2_000_000, 3_000_000), 1024, 4, 2, budget_mb * 2**20)
-        assert blocks.keys % blocks.tile_keys == 0
-        used = blocks.keys * 2 * 4 * 1024 + blocks.rows * blocks.tile_keys * 12
-        assert 0.5 * min(budget_mb, 8000) < used / 2**20 <= budget_mb
-    assert blocks.keys * 1024 >= 2**29
-
-
-def test_a_device_with_memory_of_its_own_uses_half_of_what_is_free():
-    from xling_jax.align import knn_jax
-
-    class Device:
-        def __init__(self, stats):
-            self.memory_stats = lambda: stats
-
-    gib = 2**30
-    assert knn_jax.free_mb(Device(None), 300) == 300
-    device = Device({"bytes_limit": 80 * gib, "bytes_in_use": 20 * gib})
-    assert knn_jax.free_mb(device, 300) == 30 * 1024
-
-
 EIGHT_DEVICES = """
 import jax
 import numpy as np
@@ -197,30 +173,12 @@ def test_keys_split_over_eight_devices_give_the_same_neighbors_and_ties():
     assert result.returncode == 0, result.stderr
 
 
-def test_our_neighbors_are_those_of_faiss_itself():
-    faiss = pytest.importorskip("faiss")
-    rng = np.random.default_rng(8)
-    queries, keys = (knn.normalize(rng.standard_normal((n, 64))) for n in (100, 5000))
-    index = faiss.IndexFlatIP(64)
-    index.add(keys)
-    expected_scores, expected_indices = index.search(queries, 8)
-    for backend in ("numpy", "jax"):
-        scores, indices = knn.top_k(queries, keys, 8, backend=backend)
-        np.testing.assert_array_equal(indices, expected_indices)
-        np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
-
-
 def test_numpy_starts_no_device():
     program = (
         "import sys, numpy as np; from xling_jax.align import knn; "
         "knn.top_k(np.eye(3), np.eye(3), 2); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True)
-
-
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(ValueError, match="backend='faiss' must be one of auto, numpy, jax"):
-        knn.top_k(np.eye(2), np.eye(2), 1, backend="faiss")
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
@@ -274,10 +232,8 @@ def test_normalize_gives_unit_rows_and_keeps_zero_rows():
         (np.eye(2), np.eye(2), 0, "k must be at least 1"),
         (np.eye(2), np.empty((0, 2)), 1, "at least one row"),
         (np.ones(2), np.eye(2), 1, r"queries must have shape \[n, dim\]"),
-        (np.eye(2), np.full((2, 2), "a"), 1, "keys must hold real numbers"),
         (np.array([[0.0, 1], [np.nan, 0]]), np.eye(2), 1, r"queries\[1\] must be finite"),
         (np.eye(2), np.array([[0.0, 1], [np.inf, 0]]), 1, r"keys\[1\] must be finite"),
-        (np.full((1, 2), 1e30), np.full((1, 2), -1e30), 1, "not finite"),
         (np.full((1, 2), 1e30), np.full((1, 2), 1e30), 1, "not finite"),
         (np.full((1, 2), 1e30), np.array([[1, 0], [1e30, -1e30]]), 1, "not finite"),
     ],

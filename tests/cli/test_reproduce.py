@@ -140,7 +140,7 @@ def test_the_europarl_set_joins_through_english_and_keeps_copies(tmp_path):
     for pair, text in rows.items():
         header = "\t".join(pair.split("-"))
         (tmp_path / f"{pair}.tsv").write_text(f"{header}\n{text}")
-    from xling_jax.eval.n_way import join_through
+    from xling_jax.eval.retrieval_data import join_through
 
     specs = [f"tsv:{tmp_path}/{pair}.tsv" for pair in rows]
     clap = ["(Beifall)", "(Applause)", "Applaudissements"]

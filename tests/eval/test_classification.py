@@ -108,7 +108,6 @@ def test_named_scores_are_plain_floats_without_nan():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"train_languages": ("fr",)}, "no training text in fr; there is some in en"),
         ({"c_values": (-1.0,)}, "c_values=-1.0 must be positive"),
         ({"classifier": "forest"}, "classifiers='forest' must be one of logreg, svm, mlp, linear"),
     ],

@@ -226,10 +226,3 @@ def test_labels_that_training_does_not_know_are_wrong_answers(short_training):
     (selected,), _ = classifiers.train_classifier("mlp", named(60, 1), dev, {})
     assert selected.accuracy(dev) == 0
     assert selected.chosen == 150  # All epochs have none right, and the last of equals is kept.
-
-
-def test_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="classifier='.*' must be one of logreg, svm, mlp, linear"):
-        classifiers.train_classifier("forest", named(9, 1), None, {})
-    with pytest.raises(ValueError, match="c_values must be positive"):
-        classifiers.train_classifier("svm", named(9, 1), None, {}, c_values=[0.0])

@@ -86,13 +86,6 @@ def test_every_layout_is_read(senteval):
     )
 
 
-@pytest.mark.parametrize("place", ["downstream", "probing"])
-def test_one_half_of_the_data_may_be_given(senteval, place):
-    halves = {"downstream": "TREC", "probing": "past_present"}
-    names = {task.name for task in probing.load_tasks(senteval / place)}
-    assert halves[place] in names and not set(halves.values()) - {halves[place]} & names
-
-
 def test_the_mlp_learns_what_is_there(senteval, monkeypatch):
     # The schedule is tested beside the MLP; here it must be short.
     fast = dataclasses.replace(mlp.SENTEVAL, learning_rate=0.05, num_epochs=12)

@@ -95,16 +95,6 @@ def test_error_is_by_cosine_whatever_ranks():
     assert by_margin.mean("p_at_1") != by_cosine.mean("p_at_1")
 
 
-def test_distractors_are_further_candidates():
-    embeddings = {code: on_circle(angles) for code, angles in ANGLES.items()}
-    matrix = retrieval.retrieval_matrix(embeddings, distractors={"de": on_circle([1, 89])})
-    assert matrix.cells["en", "de"]["p_at_1"] == 0
-    assert matrix.cells["de", "en"]["p_at_1"] == pytest.approx(2 / 3)
-    nan = np.nan
-    np.testing.assert_array_equal(matrix.array("num_candidates"), [[nan, 5], [3, nan]])
-    np.testing.assert_allclose(matrix.array("error"), 1 - matrix.array("p_at_1"))
-
-
 def test_distractors_count_in_error_and_xsim_as_in_brute_force():
     embeddings = random_embeddings(seed=4, noise=1.0)
     pools = {code: np.random.default_rng(7).standard_normal((100, 8)) for code in ("en", "de")}
@@ -210,7 +200,6 @@ def test_each_text_is_encoded_once():
 @pytest.mark.parametrize(
     ("embeddings", "settings", "message"),
     [
-        ({"en": np.eye(2), "de": np.eye(3)[:2]}, {}, "same dim"),
         ({"en": np.eye(2), "de": np.full((2, 2), np.nan)}, {}, r"embeddings\[0\] must be finite"),
         ({"en": np.eye(2), "de": np.eye(2)}, {"similarity": "dot"}, "one of cosine, margin, csls"),
         ({"en": np.empty((0, 2)), "de": np.empty((0, 2))}, {}, "no row has text"),

@@ -7,9 +7,8 @@ import pytest
 
 from tests.eval.test_retrieval import SIZES, neighbor_scores
 from xling_jax.align import knn
-from xling_jax.eval import xsr
 from xling_jax.eval.retrieval import Retrieval
-from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
+from xling_jax.eval.retrieval_data import ParallelText, RetrievalData, draw_sample
 
 WORDS = [f"w{i:03d}" for i in range(300)]
 
@@ -45,7 +44,7 @@ def measure(encode, source, target, **options):
 
 def test_the_draw_is_that_of_muse():
     source, target = text()
-    keys, queries = xsr.draw_sample(source, target, 200, 20)
+    keys, queries = draw_sample(source, target, 200, 20)
     # By np.unique on joined words: no word here sorts before a space, so the order is that of
     # lists of words.
     kept = [row for row in range(len(source)) if source[row].strip() and target[row].strip()]
@@ -58,10 +57,10 @@ def test_the_draw_is_that_of_muse():
     np.testing.assert_array_equal(keys, expected)
     drawn = np.random.RandomState(1234).choice(range(200), size=20, replace=False)
     np.testing.assert_array_equal(queries, drawn)
-    keys, queries = xsr.draw_sample(source, target, 1000, 400)
+    keys, queries = draw_sample(source, target, 1000, 400)
     assert len(keys) == len(queries) == 300
     with pytest.raises(ValueError, match="no row has text on both sides"):
-        xsr.draw_sample(["a", ""], ["", "b"], 50, 10)
+        draw_sample(["a", ""], ["", "b"], 50, 10)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +76,7 @@ def test_every_similarity_equals_brute_force(similarity, encoded):
 
     found = measure(counting, source, target, xsr=(250, 60), similarity=similarity, k=(1, 5, 10))
     assert counts == [encoded] * 2  # what is needed, once a direction
-    keys, queries = xsr.draw_sample(source, target, 250, 60)
+    keys, queries = draw_sample(source, target, 250, 60)
     x, y = (
         knn.normalize(encode([side[row] for row in keys])).astype(np.float64)
         for side in (source, target)

@@ -42,18 +42,18 @@ def ratio_margin(
 
 
 def warn_of_raised(*means: tuple[np.ndarray, np.ndarray]) -> None:
-    """Warns, once for all candidates, if `ratio_margin` raises denominators.
-
-    `means` are of candidates the [n] source means and the [n, k] target means.
-    """
-    raised = [0.5 * (source[:, None] + target) < MIN_DENOMINATOR for source, target in means]
-    if any(map(np.any, raised)):
+    """Warns, once for all candidates, if `ratio_margin` raises denominators; given its means."""
+    if num_raised := sum(num_small(*each) for each in means):
         _logger.warning(
             "ratio margin: %d of %d pairs have a mean neighborhood cosine below %g, raised to it; "
             "the distance margin suits such vectors better",
-            *(sum(map(np.count_nonzero, raised)), sum(part.size for part in raised)),
-            MIN_DENOMINATOR,
+            *(num_raised, sum(target.size for _, target in means), MIN_DENOMINATOR),
         )
+
+
+def num_small(source_mean: np.ndarray, target_mean: np.ndarray) -> int:
+    """How many denominators of candidates `ratio_margin` raises, for its neighborhoods."""
+    return int(np.count_nonzero(0.5 * (source_mean[:, None] + target_mean) < MIN_DENOMINATOR))
 
 
 def distance_margin(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.align.margin import MIN_DENOMINATOR
+from xling_jax.align.margin import MIN_DENOMINATOR, num_small, ratio_margin
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs, one_to_one
 from xling_jax.align.rows import BLOCK_ROWS, Report, UnitRows, as_embeddings, check_same_dim
 from xling_jax.options import checks_numbers
@@ -34,32 +34,6 @@ ALL_PAIRS = 2**24
 DEFAULT_CANDIDATES = 16
 
 
-def document_margin(
-    product: np.ndarray, source_sum: np.ndarray, target_sum: np.ndarray, k: int
-) -> tuple[np.ndarray, int]:
-    """Scores candidate pairs by their inner product relative to their neighborhoods.
-
-    Equation 4 of LAWDR (Gong et al. 2021): the ratio margin of Artetxe and Schwenk (2019a) without
-    the factor 1/(2k) in its denominator, hence the same ranking and scores 2k times smaller.
-    Denominators below 2k times `margin.MIN_DENOMINATOR` are raised to it, as there: neighbors of
-    debiased vectors can have negative cosines.
-
-    Args:
-        product: [n, k] float, inner product of document i with each of its candidates.
-        source_sum: [n] float, sum of the inner products of document i with its k neighbors.
-        target_sum: [n, k] float, likewise for each candidate; [1, k] if all share theirs.
-        k: size of the neighborhoods.
-
-    Returns:
-        [n, k] float32 scores, and the number of denominators raised.
-    """
-    neighborhood = (source_sum[:, None] + target_sum).astype(np.float32, copy=False)
-    floor = 2 * k * MIN_DENOMINATOR
-    num_small = int(np.count_nonzero(neighborhood < floor))
-    np.maximum(neighborhood, floor, out=neighborhood)
-    return np.divide(product, neighborhood, out=neighborhood), num_small
-
-
 @checks_numbers
 def align_documents(
     source: np.ndarray,
@@ -76,9 +50,9 @@ def align_documents(
 ) -> MinedPairs:
     """Aligns documents one to one; returns the pairs, best first.
 
-    The procedure of LAWDR: candidates by cosine, scores by equation 4 with cosines as inner
-    products, greedy matching from the best pair down. Documents with an all-zero vector, such as
-    empty ones, are never matched and nobody's neighbors.
+    The procedure of LAWDR (Gong et al. 2021): candidates by cosine, scores by equation 4, which is
+    the ratio margin over 2k, greedy matching from the best pair down. Documents with an all-zero
+    vector, such as empty ones, are never matched and nobody's neighbors.
 
     Memory besides `memory_mb` and the vectors, which are not copied and may be memory-mapped: 450
     MiB if all pairs of a domain are candidates; otherwise 50 bytes per document and candidate.
@@ -115,13 +89,13 @@ def align_documents(
     found = [MinedPairs(*columns, np.full(len(columns[0]), np.inf, np.float32))]
     done, num_raised = 0, 0
     search = {"memory_mb": memory_mb, "backend": backend}
-    for rows in _domains(domains, usable):
+    for rows in _domains(domains or [[None] * len(side) for side in sides], usable):
         group = [UnitRows(*args) for args in zip(sides, rows, ("source", "target"))]
         within = report and (lambda part, _, done=done: report(done + part, len(source)))
-        pairs, num_small = _score_domain(group, similarity, k, candidates, report=within, **search)
+        pairs, raised = _score_domain(group, similarity, k, candidates, report=within, **search)
         pairs = one_to_one(pairs, *map(len, rows))
         found.append(MinedPairs(rows[0][pairs.source], rows[1][pairs.target], pairs.scores))
-        num_raised += num_small
+        num_raised += raised
         done += len(rows[0])
         if report is not None:
             report(done, len(source))
@@ -140,13 +114,14 @@ def _score_domain(
     """Scores the candidates of one domain; arguments as `align_documents`.
 
     Returns those of the source documents, nearest first, then those of the target documents; and
-    the number of denominators raised.
+    the number of neighborhoods raised, see `ratio_margin`.
     """
     n, m = map(len, sides)
     everything = candidates is None and n * m <= ALL_PAIRS
     count = 0 if everything else candidates or DEFAULT_CANDIDATES
     depth = max(count, k if similarity == "margin" else 0)
     lists = knn.top_k_both_ways(*sides, depth, **search) if depth else ()
+    means = [cosines[:, :k].mean(axis=1) for cosines, _ in lists]
     num_raised = 0
 
     def score(cosines: np.ndarray, side: int, others: Any) -> np.ndarray:
@@ -154,12 +129,11 @@ def _score_domain(
         nonlocal num_raised
         if similarity == "cosine":
             return cosines
-        scores, num_small = document_margin(cosines, sums[side], sums[1 - side][others], k)
-        num_raised += num_small
-        return scores
+        neighborhoods = means[side], means[1 - side][others]
+        num_raised += num_small(*neighborhoods)
+        # Equation 4 of LAWDR leaves out the factor 1/(2k) of the denominator.
+        return ratio_margin(cosines, *neighborhoods) / np.float32(2 * k)
 
-    # The sums in the denominator of equation 4.
-    sums = [k * cosines[:, :k].mean(axis=1) for cosines, _ in lists]
     if everything:
         cosines = np.empty((n, m), np.float32)
         for start, first in itertools.product(range(0, n, BLOCK_ROWS), range(0, m, BLOCK_ROWS)):
@@ -189,23 +163,18 @@ def _is_filled(array: np.ndarray) -> np.ndarray:
 
 
 def _domains(
-    domains: tuple[Sequence[Hashable], Sequence[Hashable]] | None, usable: list[np.ndarray]
+    domains: Sequence[Sequence[Hashable]], usable: list[np.ndarray]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the usable rows, [p] and [q] int64, of each domain found on both sides."""
-    if domains is None:
-        groups = [{None: np.flatnonzero(mask)} if mask.any() else {} for mask in usable]
-    else:
-        groups = []
-        for name, values, mask in zip(("source", "target"), domains, usable):
-            if len(values) != len(mask):
-                raise ValueError(
-                    f"domains must have one value per {name} document; "
-                    f"got {len(values)} for {len(mask)}"
-                )
-            rows = collections.defaultdict(list)
-            for row in np.flatnonzero(mask).tolist():
-                rows[values[row]].append(row)
-            groups.append({value: np.array(indices) for value, indices in rows.items()})
-    for value, rows in groups[0].items():
-        if value in groups[1]:
-            yield rows, groups[1][value]
+    groups = []
+    for name, values, mask in zip(("source", "target"), domains, usable):
+        if len(values) != len(mask):
+            raise ValueError(
+                f"domains must have one value per {name} document; "
+                f"got {len(values)} for {len(mask)}"
+            )
+        rows = collections.defaultdict(list)
+        for row in np.flatnonzero(mask).tolist():
+            rows[values[row]].append(row)
+        groups.append({value: np.array(indices) for value, indices in rows.items()})
+    return ((rows, groups[1][value]) for value, rows in groups[0].items() if value in groups[1])

@@ -175,7 +175,7 @@ def _prepare(
 
 
 def _write_europarl_5k(args: argparse.Namespace) -> None:
-    from xling_jax.eval.n_way import join_through, write_n_way
+    from xling_jax.eval.retrieval_data import join_through, write_n_way
 
     if not args.output:
         raise OptionError(f"{_EUROPARL_5K}: needs --output FILE.tsv.gz")

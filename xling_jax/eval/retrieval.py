@@ -14,7 +14,7 @@ import numpy as np
 from xling_jax.align import knn
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.encode.texts import Encode, encode_unique
-from xling_jax.eval import retrieval_data, xsr
+from xling_jax.eval import retrieval_data
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
 from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, nearest_by_margin, rank
 from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
@@ -132,7 +132,11 @@ class Retrieval(Task):
     def options(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
         """The options, and sizes of neighborhoods."""
         sizes = {"margin_neighbors": MARGIN_NEIGHBORS, "csls_neighbors": CSLS_NEIGHBORS}
-        return super().options(encoder, outcomes) | sizes | ({"seed": xsr.SEED} if self.xsr else {})
+        return (
+            super().options(encoder, outcomes)
+            | sizes
+            | ({"seed": retrieval_data.XSR_SEED} if self.xsr else {})
+        )
 
     def tables(
         self, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
@@ -199,7 +203,7 @@ class Retrieval(Task):
         cells = {}
         for pair in itertools.permutations(data.parts[0].texts, 2):
             source, target = (data.parts[0].texts[code] for code in pair)
-            keys, queries = xsr.draw_sample(source, target, *self.xsr)
+            keys, queries = retrieval_data.draw_sample(source, target, *self.xsr)
             columns = [[source[row] for row in keys[queries]], [target[row] for row in keys]]
             if self.similarity != "cosine":  # candidates have their neighborhoods among all keys
                 columns.append([source[row] for row in keys])

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from xling_jax.corpora import specs as corpora
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.tables import TableReader, read_strictly
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, PROBLEM_RULES, metric_name, read_lines
+from xling_jax.files.whole import write_whole
 from xling_jax.options import OptionError
 from xling_jax.registry import check_choice
 from xling_jax.text import languages as languages_lib
 
+_logger = logging.getLogger(__name__)
+
+XSR_SEED = 1234  # MUSE's, both for the order of rows and for the queries
 # Of altered copies, in Chen et al. (2023): a negation or an opposite, a name, a number.
 ALTERED_KINDS = ("causality", "entity", "number")
 
@@ -139,8 +147,7 @@ def load_altered(
     """Reads altered copies of the sentences of a data set, `NAME.LANG.tsv`, maybe compressed.
 
     Their header is kind, original, altered. An original without a row in the data is skipped; one
-    with several belongs to all of them. Returns, for each part of the data, language -> copies, by
-    row.
+    with several belongs to all of them. Returns language -> copies for each part of the data.
     """
     found: list[dict[str, list[Altered]]] = [{} for _ in data.parts]
     for path in paths:
@@ -235,3 +242,76 @@ def _choose_columns(columns: Iterable[str], languages: Sequence[str] | None) -> 
         elif len(aliases) == 1:
             chosen[aliases[0]] = code
     return chosen
+
+
+def draw_sample(
+    source: Sequence[str], target: Sequence[str], num_keys: int, num_queries: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws keys and queries among translations as MUSE's `load_europarl_data` does (XSR).
+
+    2,000 queries among 200,000 keys of Europarl, as in Conneau et al. (2018) and later work. Rows
+    are made unique on the source side, then on the target side, by their lower-cased words; the
+    first of equal rows stays, in the order of the words, as `np.unique` leaves them. They are then
+    shuffled, the first ones are the keys, and queries are drawn among these without replacement.
+    MUSE reads the first 800,000 lines. Choice: blank texts, one of which MUSE would keep, are left
+    out; of too few rows all are taken.
+
+    Returns:
+        keys: [m] int64, rows whose target texts are the candidates.
+        queries: [q] int64, indices into `keys` whose source texts are the queries.
+
+    Raises:
+        ValueError: if all rows lack a text.
+    """
+    rows = [row for row in range(len(source)) if source[row].strip() and target[row].strip()]
+    if not rows:
+        raise ValueError("no row has text on both sides to draw")
+    for texts in (source, target):
+        first: dict[tuple[str, ...], int] = {}
+        for row in rows:
+            first.setdefault(tuple(texts[row].lower().split()), row)
+        rows = [first[words] for words in sorted(first)]
+    order = np.random.RandomState(XSR_SEED).permutation(len(rows))
+    keys = np.array(rows, np.int64)[order][:num_keys]
+    count = min(num_queries, len(keys))
+    queries = np.random.RandomState(XSR_SEED).choice(len(keys), size=count, replace=False)
+    return keys, queries.astype(np.int64)
+
+
+def join_through(
+    pivot: str, specs: Sequence[str], languages: Sequence[str], num_rows: int
+) -> list[list[str]]:
+    """The last rows of the first corpus whose text in `pivot` all other languages have as well.
+
+    Yu et al. (2018), Table 2, compare 5,000 such rows of Europarl in six languages, copies among
+    them. Choice: the last ones, which training leaves out by `data.exclude`; of several
+    translations of one text the first. All texts are held in memory.
+
+    Returns rows of as many cells as there are languages, the pivot among them; OptionError if there
+    is no such row.
+    """
+    columns: dict[str, dict[str, str]] = {code: {} for code in languages if code != pivot}
+    order: list[str] = []
+    for number, spec in enumerate(specs):
+        for row in corpora.read_corpus(spec, languages):
+            if text := row.texts.get(pivot):
+                order += [text] if number == 0 else []
+                for code, column in columns.items():
+                    if translation := row.texts.get(code):
+                        column.setdefault(text, translation)
+        _logger.info("%s read", spec)
+    rows = [text for text in order if all(text in column for column in columns.values())]
+    if not rows:
+        raise OptionError(f"--corpora: no {pivot} text is translated to all of {languages}")
+    return [
+        [text if code == pivot else columns[code][text] for code in languages]
+        for text in rows[-num_rows:]
+    ]
+
+
+def write_n_way(path: Path, languages: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Writes rows as a TSV with a header of languages, compressed if the name ends in .gz."""
+    lines = ("\t".join(" ".join(cell.split()) for cell in cells) for cells in (languages, *rows))
+    content = "".join(f"{line}\n" for line in lines).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
