@@ -52,7 +52,6 @@ def get_config(arg: str = ""):
         "margin": 0.5,  # α
         "num_negatives": 20,  # N_s
         "distance": "l2",
-        "scale": "norm_of_mean",
     }
 
     config.optimizer = {"name": "adam", "b1": 0.9, "b2": 0.98, "clip_global_norm": 25.0}

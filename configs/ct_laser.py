@@ -58,7 +58,6 @@ def get_config(arg: str = ""):
         "margin": 0.5,  # α
         "num_negatives": 20,  # N_s
         "distance": "l2",
-        "scale": "norm_of_mean",
     }
 
     config.optimizer = {"name": "adamw", "b1": 0.9, "b2": 0.98, "eps": 1e-8, "weight_decay": 1e-4}

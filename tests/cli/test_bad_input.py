@@ -122,12 +122,13 @@ IMPOSSIBLE = {
         data.max_tokens=1000000000 data.sampling_exponent=nan cleaning.max_length_ratio=inf
         vocab.model_type=bytes vocab.size=1000000000 encoder.width=-32 encoder.layers=1000000
         encoder.dropout=nan objective.encode_chunks=7 objective.translation.max_logits=-1
-        objective.distance.num_negatives=0 objective.distance.negatives=hard optimizer.b1=1.0
+        objective.distance.num_negatives=0 objective.distance.distance=l1 optimizer.b1=1.0
         schedule.peak_value=nan schedule.warmup_steps=0 train.total_epochs=1e999
         train.total_epochs=True train.keep_best=-1
     """,
     "lightweight": """
-        data.batch_size=-16 objective.alignment.scale=0.0 objective.token_distribution.overlap=drop
+        data.batch_size=-16 objective.alignment.scale=0.0
+        objective.token_distribution.duplicates=drop
         objective.token_distribution.tasks.mlm=-1.0 optimizer.l2_penalty=(True,)
     """,
 }

@@ -29,14 +29,7 @@ ALIGNMENTS = {
     "own_side_ignore": {"own_side": True, "ignore": EQUAL},
     "own_side_ignore_everything": {"own_side": True, "ignore": np.ones_like(EQUAL)},
 }
-SIMILARITIES = {
-    "published": {"reduction": "sum"},
-    "normalized": {},
-    "mean": {"reduction": "mean"},
-    "squared": {"form": "squared", "reduction": "sum"},
-    "squared_normalized": {"form": "squared"},
-    "squared_mean": {"form": "squared", "reduction": "mean"},
-}
+SIMILARITIES = {"published": {"reduction": "sum"}, "normalized": {}}
 
 
 def align_by_hand(
@@ -66,19 +59,14 @@ def align_by_hand(
     return total, correct
 
 
-def similarity_by_hand(source, target, rows, reduction="normalized", form="log_cos"):
+def similarity_by_hand(source, target, rows, reduction="normalized"):
     """SIM pair by pair in float64."""
-    values = []
+    total = 0.0
     for i in rows:
         left, right = ([vectors[i] @ vectors[j] for j in rows] for vectors in (source, target))
-        if form == "squared":
-            values += [(a - b) ** 2 for a, b in zip(left, right)]
-        else:
-            first, second = (np.exp(p) / np.exp(p).sum() for p in (left, right))
-            values += [-np.log(np.cos(np.pi / 2 * (a - b))) for a, b in zip(first, second)]
-    if reduction == "normalized":
-        return sum(values) * (128 / len(rows)) ** (2 if form == "squared" else 1)
-    return sum(values) / (max(len(values), 1) if reduction == "mean" else 1)
+        first, second = (np.exp(p) / np.exp(p).sum() for p in (left, right))
+        total -= np.log(np.cos(np.pi / 2 * (first - second))).sum()
+    return total if reduction == "sum" else total * 128 / len(rows)
 
 
 def draw_embeddings():
@@ -173,8 +161,6 @@ def test_fewer_than_two_valid_rows_cost_nothing(embeddings, count):
         assert abs(value) < 1e-6, name
         assert correct == count
         assert all(np.abs(gradient).max() < 1e-6 for gradient in gradients)
-    for name in ("squared", "squared_normalized", "squared_mean"):  # compare the one row's norm
-        del results["similarity"][name]
     for (value, _), gradients in results["similarity"].values():
         assert value == 0
         assert not any(gradient.any() for gradient in gradients)
@@ -225,7 +211,6 @@ def test_bfloat16_vectors_are_compared_in_float32(embeddings):
     [
         (alignment_loss, {"similarity": "l2"}),
         (similarity_distribution_loss, {"reduction": "max"}),
-        (similarity_distribution_loss, {"form": "cos"}),
     ],
 )
 def test_unknown_options_and_unequal_shapes_are_refused(loss, options):

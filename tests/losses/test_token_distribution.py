@@ -94,32 +94,18 @@ def test_more_padding_does_not_change_what_is_hidden(draws):
     assert (np.asarray(longer.source_tokens)[..., 6:] == PAD).all()
 
 
-# All combinations where they meet, the task that mixes a hidden token with the other sentence.
-OPTIONS = [
-    *itertools.product(
-        ["ugt"],
-        ("once", "count", "renormalize"),
-        ("overwrite", "add"),
-    ),
-    *itertools.product(
-        [*(task for task in TASKS if task != "ugt"), "mlm+xtr"],
-        ("once", "count", "renormalize"),
-        ["overwrite"],
-    ),
-    ("xtr", "count", "add"),
-]
+OPTIONS = [*itertools.product([*TASKS, "mlm+xtr"], ("once", "count"))]
 
 
 @pytest.fixture(scope="module")
 def labeled(draws):
     """A draw, and labels of it under all options, from one program."""
     masked = Masked(*(array[1] for array in draws))
-    names = ("duplicates", "overlap")
     pairs = PAIRS | {"masked": masked}
 
-    def call(task, *options):
+    def call(task, duplicates):
         tasks = dict.fromkeys(task.split("+"), 1.0)
-        return label_distributions(tasks, **pairs, **dict(zip(names, options)))
+        return label_distributions(tasks, **pairs, duplicates=duplicates)
 
     return masked, jax.device_get(jax.jit(lambda: {o: call(*o) for o in OPTIONS})())
 
@@ -128,10 +114,10 @@ def sentence_label(sentence, duplicates):
     kinds = set(sentence)
     if duplicates == "count":
         return {w: sentence.count(w) / len(sentence) for w in kinds}
-    return {w: 1 / len(kinds if duplicates == "renormalize" else sentence) for w in kinds}
+    return {w: 1 / len(sentence) for w in kinds}
 
 
-def pair_labels(pair, side, token, task, duplicates, overlap):
+def pair_labels(pair, side, token, task, duplicates):
     """Of one pair: for each side the distributions whose divergences are added, as dicts."""
     words = [[int(w) for w in sentence if w != PAD] for sentence in pair]
     if not all(words):
@@ -143,7 +129,7 @@ def pair_labels(pair, side, token, task, duplicates, overlap):
         if task == "ugt" and hidden:
             label = {int(token): 0.5}
             for w, q in other.items():
-                label[w] = q / 2 + (label.get(w, 0) if overlap == "add" else 0)
+                label[w] = q / 2
             result.append([label])
         elif task == "smlm":
             result.append([{int(token): 1.0} if token != PAD else {}])
@@ -172,19 +158,6 @@ def test_labels_equal_a_loop_over_words(labeled, options):
             assert (labels.weights[row] > 0).sum() == sum(map(len, distributions))
 
 
-def test_added_overlap_with_a_word_that_occurs_twice_adds_a_half_once():
-    source, target = jnp.array([[7, 7, 5, PAD]]), jnp.array([[7, 8, 9, PAD]])
-    # The 7 of the target is masked.
-    masked = Masked(source, jnp.array([[3, 8, 9, PAD]]), jnp.array([1]), jnp.array([7]))
-    call = lambda: label_distributions(
-        {"ugt": 1.0}, source, target, masked, pad_id=PAD, overlap="add"
-    )
-    _, labels = jax.jit(call)()
-    expected = np.zeros(12)
-    expected[[7, 5]] = 1 / 2 + 1 / 6, 1 / 6
-    np.testing.assert_allclose(dense(labels, 0), expected, atol=1e-6)
-
-
 def test_reconstruction_of_the_other_side_needs_nothing_hidden():
     source, target = label_distributions({"xtr": 1.0}, **PAIRS)
     np.testing.assert_array_equal(source.ids, TARGET)
@@ -196,7 +169,7 @@ def test_reconstruction_of_the_other_side_needs_nothing_hidden():
 
 @pytest.mark.parametrize(
     "name, value",
-    [("task", "tlm"), ("duplicates", "twice"), ("overlap", "max")],
+    [("task", "tlm"), ("duplicates", "twice")],
 )
 def test_unknown_options_are_refused_with_the_known_ones(name, value):
     with pytest.raises(ValueError, match=f"{name}='{value}' must be one of .*, "):

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.train.synthetic import VOCAB_SIZE, smoke_experiment
+from tests.train.synthetic import VOCAB_SIZE, OnStep, smoke_experiment
 from xling_jax.train.experiment import Experiment
 
 _ROOT = str(Path(__file__).parents[2])
@@ -152,7 +152,7 @@ def _train(workdir, corpus, settings, stopped, at_step, number):
         Corpus(corpus, "data", VocabFacts(VOCAB_SIZE, "vocab", {"bos": 0, "pad": 1, "eos": 2})),
         evaluators=[lambda params, step: {"dev/score": float(sum_of_all(params))}],
         should_stop=lambda: bool(stopped),
-        on_step=lambda step, *_: at_step(number, step) if at_step else None,
+        callbacks=[OnStep(lambda step: at_step(number, step))] if at_step else (),
     )
 
 

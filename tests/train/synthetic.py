@@ -1,7 +1,7 @@
 """A small made-up corpus as token shards, and an experiment to train on it."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 
 from xling_jax.config import load
 from xling_jax.corpora.shards import pair_name, write_shard
+from xling_jax.train.callbacks import Callback
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.loop import Corpus
 from xling_jax.train.training import VocabFacts
@@ -38,6 +39,16 @@ def pack_rows(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Joins rows of ids into the two arrays of a column of `write_shard`."""
     tokens = np.array([*itertools.chain(*rows)], np.uint16)
     return tokens, np.cumsum([0, *map(len, rows)])
+
+
+class OnStep(Callback):
+    """Calls a function with the number of each update."""
+
+    def __init__(self, function: Callable[[int], object]):
+        self._function = function
+
+    def on_step(self, step: int, total_steps: int, compiling_s: float) -> None:
+        self._function(step)
 
 
 def smoke_experiment(values: Mapping[str, Any] = MappingProxyType({}), **train: Any) -> Experiment:

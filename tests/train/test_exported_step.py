@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.train.processes import tiny_experiment
-from tests.train.synthetic import write_corpus
+from tests.train.synthetic import OnStep, write_corpus
 from xling_jax.train.loop import train
 from xling_jax.train.metrics import read_metrics
 
@@ -22,7 +22,7 @@ def run(tmp_path_factory):
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
 
     def run(workdir, stop_at=0, total_steps=8, evaluate=True, scores=SCORES, other=None, **more):
-        selecting = {"best_metric": METRIC, "best_goal": "max", "export": "best"}
+        selecting = {"best_metric": METRIC, "export": "best"}
         intervals = {"evaluate_every_steps": 4, "checkpoint_every_steps": 4}
         given = intervals | {"total_steps": total_steps} | (selecting if evaluate else {}) | more
         updates = []
@@ -33,7 +33,8 @@ def run(tmp_path_factory):
             str(workdir),
             corpus,
             evaluators=[measure] if evaluate else (),
-            on_step=lambda step, *_: updates.append(step),
+            goal_of=lambda metric: "min" if metric == OTHER else "max",
+            callbacks=[OnStep(updates.append)],
             should_stop=lambda: stop_at in updates,
         )
 
@@ -112,8 +113,8 @@ def test_a_run_that_is_shortened_to_where_it_was_stopped_evaluates_there(run, tm
     assert evaluations(tmp_path) == {4: SCORES[4], 6: SCORES[6]}
 
 
-NONE = {"best_metric": "", "best_goal": "", "export": "last"}
-SMALLEST = {"best_metric": OTHER, "best_goal": "min"}
+NONE = {"best_metric": "", "export": "last"}
+SMALLEST = {"best_metric": OTHER}
 ONE = {"keep_last": 1, "keep_best": 1}
 
 

@@ -66,12 +66,12 @@ def test_other_text_is_another_run():
 
 def test_an_option_younger_than_the_checkpoint_counts_with_its_default():
     old = saved(make())
-    del old["config"]["objective"]["distance"]["negatives"]
+    del old["config"]["objective"]["distance"]["distance"]
     del old["config"]["encoder"]["attention_hops"]
     del old["config"]["train"]
     assert difference(old, make()) is None
-    changed = make(overrides=["objective.distance.negatives=derangement"])
-    assert "negatives is 'permutation' in the checkpoint" in difference(old, changed)
+    changed = make(overrides=["objective.distance.distance=squared_l2"])
+    assert "distance is 'l2' in the checkpoint" in difference(old, changed)
 
 
 def test_an_option_that_is_gone_names_the_version_that_had_it():
@@ -100,17 +100,6 @@ def test_a_workdir_is_known_by_its_config():
     assert config_difference(saved_config, config) is None
     other = load("t_laser:smoke").config
     assert "objective.distance is only in the checkpoint" in config_difference(saved_config, other)
-
-
-def test_a_run_with_an_option_that_is_gone_continues_if_it_did_not_use_it():
-    config = load("laser:smoke").config
-    written = json.loads(json.dumps({"version": "0.3.0", **config}))
-    written["encoder"]["lstm_implementation"] = "auto"
-    written["data"] |= {"hard_negatives": 0.0, "negatives_pool": 700}
-    assert config_difference(written, config) is None
-    written["data"]["hard_negatives"] = 0.25
-    found = config_difference(written, config)
-    assert "0.3.0 wrote it" in found and "data.hard_negatives=0.25 is no longer supported" in found
 
 
 def test_a_run_is_extended_and_then_keeps_its_extensions():

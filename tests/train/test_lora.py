@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from tests.train.synthetic import smoke_experiment, write_corpus
+from tests.train.synthetic import OnStep, smoke_experiment, write_corpus
 from xling_jax.config import load
 from xling_jax.train import lora
 from xling_jax.train.checkpoint import read_params
@@ -95,9 +95,8 @@ def test_a_run_exports_the_sum_and_continues_with_the_same_bits(tmp_path):
         given |= {"lora_rank": RANK, "lora_alpha": ALPHA, "total_steps": 4}
         experiment = experiments[name] = smoke_experiment(values, **given)
         steps = []
-        note = lambda step, *_: steps.append(step)
-        stop = lambda: stop_at in steps
-        return train(experiment, str(tmp_path / name), corpus, on_step=note, should_stop=stop)
+        note, stop = [OnStep(steps.append)], lambda: stop_at in steps
+        return train(experiment, str(tmp_path / name), corpus, callbacks=note, should_stop=stop)
 
     experiments = {}
     whole, half = run("whole"), run("half", stop_at=2)

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tests.train import processes
-from tests.train.synthetic import VOCAB_SIZE
+from tests.train.synthetic import VOCAB_SIZE, OnStep
 from xling_jax.train import loss_scale
 from xling_jax.train.loop import Corpus, train
 from xling_jax.train.loss_scale import with_loss_scale
@@ -185,7 +185,7 @@ def test_a_run_with_overflow_goes_on_with_the_same_bits(corpus, tmp_path, monkey
             processes.tiny_experiment(settings),
             str(workdir),
             Corpus(str(corpus), "data", facts),
-            on_step=lambda step, *_: steps.append(step),
+            callbacks=[OnStep(steps.append)],
             should_stop=lambda: stop_at in steps,
         )
 

@@ -52,8 +52,8 @@ def test_an_evaluation_that_is_done_again_is_not_there_twice(tmp_path):
     """Step 2 was saved by SIGTERM before its evaluation; the run that made up for it was killed."""
     dev = {"dev/accuracy": 0.5}
     write(tmp_path, 0, (1, {"train/loss": 1.0}), (1, dev), (2, {"train/loss": 2.0}), (2, dev))
-    for due, evaluations in ((False, [1, 2]), (True, [1])):
-        MetricsWriter(tmp_path, 2, evaluation_due=due).close()
+    for saved, evaluations in (({2: dev}, [1, 2]), ({}, [1])):
+        MetricsWriter(tmp_path, 2, evaluations=saved).close()
         found = read_metrics(tmp_path)
         assert [r["step"] for r in found if "dev/accuracy" in r] == evaluations
         assert [r["step"] for r in found if "train/loss" in r] == [1, 2]

@@ -25,7 +25,6 @@ SETTINGS = {
     "train.evaluate_every_steps": 4,
     "train.log_every_steps": 3,  # most stops are within an interval of the log
     "train.best_metric": "dev/score",
-    "train.best_goal": "max",
     "train.export": "best",
 }
 
@@ -170,18 +169,17 @@ def test_early_stopping_survives_a_kill_and_an_ended_run_does_not_train_on(run, 
     stopping = {  # the first value is never beaten: 4 is the best step, 12 the first 6 steps later
         "data.validation_pairs": 37,
         "train.best_metric": "validation/loss",
-        "train.best_goal": "",
         "train.stop_metric": "validation/loss",
         "train.stop_patience_steps": 6,
         "train.stop_min_improvement": 1e9,
         "train.keep_every_steps": 3,
         "train.keep_from_steps": 3,
-        "train.keep_to_steps": 9,
     }
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert processes.finish(run(whole, **stopping)) == 0, processes.log_text(whole)
     assert newest(whole) == 12
-    assert kept(whole)[:3] == ["00000003", "00000006", "00000009"] and len(kept(whole)) in (5, 6)
+    kept_for_good = ["00000003", "00000006", "00000009", "00000012"]
+    assert {*kept_for_good} <= {*kept(whole)} and len(kept(whole)) in (5, 6)
     result = json.loads((whole / "result.json").read_text())
     assert "has not improved on" in result["ended_early"]
     losses = {

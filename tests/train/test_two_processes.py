@@ -34,7 +34,6 @@ DISTURBED = SIZES | {
     "train.checkpoint_every_steps": 2,
     "train.evaluate_every_steps": 4,
     "train.best_metric": "dev/score",
-    "train.best_goal": "max",
     "train.keep_last": 100,
     "mesh.fsdp": 4,
 }

@@ -60,12 +60,11 @@ def check_metrics(
             )
 
 
-def goal_of(evaluation: Mapping[str, Sequence[str]], metric: str) -> str | None:
-    """`max` or `min`, whichever is better for a metric; None if its tasks do not agree."""
+def goal_of(evaluation: Mapping[str, Sequence[str]], metric: str) -> str:
+    """`max` or `min`, whichever is better for a metric."""
     last = metric.rpartition("/")[2]
-    tasks = _tasks_with(evaluation, last)
-    goals = {"min" if last in TASKS[task].lower_is_better else "max" for task in tasks}
-    return goals.pop() if len(goals) == 1 else None
+    is_error = any(last in TASKS[task].lower_is_better for task in _tasks_with(evaluation, last))
+    return "min" if is_error else "max"
 
 
 def _tasks_with(evaluation: Mapping[str, Sequence[str]], metric: str) -> list[str]:

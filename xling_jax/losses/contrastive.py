@@ -164,7 +164,6 @@ def similarity_distribution_loss(
     mask: ArrayLike,
     *,
     reduction: str = "normalized",
-    form: str = "log_cos",
 ) -> jax.Array:
     """Penalizes disagreement between the languages on which sentences of a batch are similar.
 
@@ -178,17 +177,14 @@ def similarity_distribution_loss(
     compares two distributions, Σ_j (S1_ij − S2_ij)² ≤ 2, so it has the same size for every B, and
     a sentence has the same gradient from its row; from the means it has 1/B of one. Hence the
     weight of the sum relative to the means grows as B. `normalized` multiplies the sum by 128 / B:
-    a mean over rows, and at the published B = 128 the published sum. The summands of `squared` are
-    not shares of a distribution: a row grows as B, and the factor is (128 / B)².
+    a mean over rows, and at the published B = 128 the published sum.
 
     Args:
         source: [batch, dim], sentence vectors U.
         target: [batch, dim], vectors V of their translations.
         mask: [batch] bool; False rows are ignored.
         reduction: `normalized`, so that a weight means the same for every B, the number of valid
-            rows; `sum` over pairs, as published; or `mean` over pairs.
-        form: `log_cos`, or `squared`: Σ_ij (u_i · u_j − v_i · v_j)², before any softmax, the
-            alternative in a footnote of the paper.
+            rows; or `sum` over pairs, as published.
 
     Returns:
         SIM, float32 scalar; 0 with gradient 0 if U = V.
@@ -197,22 +193,14 @@ def similarity_distribution_loss(
         ValueError: for an unknown option or unequal shapes.
     """
     check_pairs(source, target)
-    check_choice("reduction", reduction, ("normalized", "sum", "mean"))
-    check_choice("form", form, ("log_cos", "squared"))
+    check_choice("reduction", reduction, ("normalized", "sum"))
     mask = jnp.asarray(mask, bool)
-    source, target = valid_rows(source, mask), valid_rows(target, mask)
     compared = mask[:, None] & mask
-    products = inner_products(source, source), inner_products(target, target)
-    if form == "squared":
-        values = jnp.where(compared, (products[0] - products[1]) ** 2, 0)
-    else:
-        softmax = lambda p: jax.nn.softmax(jnp.where(compared, p, EXCLUDED))
-        first, second = (jnp.where(compared, softmax(p), 0) for p in products)
-        values = _log_cos(first - second)
-    total = values.sum()
-    if reduction == "sum":
-        return total
-    if reduction == "mean":
-        return total / jnp.maximum(compared.sum(), 1)
-    factor = _PUBLISHED_BATCH / jnp.maximum(mask.sum(), 1)
-    return total * (factor if form == "log_cos" else factor**2)
+
+    def distributions(vectors: jax.Array) -> jax.Array:
+        vectors = valid_rows(vectors, mask)
+        products = jnp.where(compared, inner_products(vectors, vectors), EXCLUDED)
+        return jnp.where(compared, jax.nn.softmax(products), 0)
+
+    total = _log_cos(distributions(source) - distributions(target)).sum()
+    return total if reduction == "sum" else total * _PUBLISHED_BATCH / jnp.maximum(mask.sum(), 1)

@@ -1,17 +1,14 @@
 """The distance constraint of cT-LASER and cLASER: translations closer than random sentences."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
-from xling_jax.losses.similarity import check_pairs
+from xling_jax.losses.similarity import check_pairs, squared_distance
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
-_DISTANCES = ("l2", "squared_l2", "arccos")
+_DISTANCES = ("l2", "squared_l2")
 
 
 def _safe_sqrt(squares: jax.Array) -> jax.Array:
@@ -20,101 +17,51 @@ def _safe_sqrt(squares: jax.Array) -> jax.Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
 
 
-def _arccos_distance(cosine: jax.Array) -> jax.Array:
-    """arccos(0.99 cos) / π; the factor keeps the slope finite at cos = ±1."""
-    return jnp.arccos(0.99 * cosine) / np.pi
-
-
-def _normalized(vectors: jax.Array) -> jax.Array:
-    norms = _safe_sqrt((vectors**2).sum(-1, keepdims=True))
-    return vectors / jnp.maximum(norms, 1e-12)
-
-
 def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
-    """All distances between two sets of vectors, [n, m] float32, from one matrix product.
+    """All distances ‖a − b‖ of [n, dim] and [m, dim], or their squares: [n, m] float32.
 
-    The product runs at the highest precision: with the reduced precision that accelerators use by
+    From one matrix product at the highest precision: with the reduced one that accelerators use by
     default, cancellation would destroy the distances.
-
-    Args:
-        source: [n, dim].
-        target: [m, dim].
-        distance: `l2` ‖a − b‖, `squared_l2` ‖a − b‖², or `arccos`, arccos(0.99 cos(a, b)) / π.
-
     """
     source, target = source.astype(jnp.float32), target.astype(jnp.float32)
-    check_choice("distance", distance, _DISTANCES)
-    product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-    if distance == "arccos":
-        return _arccos_distance(product(_normalized(source), _normalized(target).T))
     # Moving the origin changes no distance and reduces the cancellation below.
     origin = jax.lax.stop_gradient(target.mean(0))
     source, target = source - origin, target - origin
-    squares = (source**2).sum(1)[:, None] + (target**2).sum(1) - 2 * product(source, target.T)
+    products = jnp.matmul(source, target.T, precision=jax.lax.Precision.HIGHEST)
+    squares = (source**2).sum(1)[:, None] + (target**2).sum(1) - 2 * products
     squares = jnp.maximum(squares, 0)
     return squares if distance == "squared_l2" else _safe_sqrt(squares)
 
 
 def paired_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
     """Distances between rows of the same index: [n, dim], [n, dim] -> [n] float32."""
-    check_choice("distance", distance, _DISTANCES)
-    source, target = source.astype(jnp.float32), target.astype(jnp.float32)
-    if distance == "arccos":
-        return _arccos_distance((_normalized(source) * _normalized(target)).sum(1))
-    squares = ((source - target) ** 2).sum(1)
+    squares = squared_distance(source, target)
     return squares if distance == "squared_l2" else _safe_sqrt(squares)
 
 
-def random_partners(
-    key: jax.Array, mask: jax.Array, num_negatives: int, negatives: str = "permutation"
-) -> jax.Array:
-    """Draws for each row the index of a random valid row, by permutations of the valid rows.
+def random_partners(key: jax.Array, mask: jax.Array, num_negatives: int) -> jax.Array:
+    """Draws for each row a random valid row, by permutations of the valid rows [batch].
 
-    Args:
-        key: PRNG key.
-        mask: [batch] bool, valid rows.
-        num_negatives: number of permutations.
-        negatives: `permutation` (with one fixed point on average) or `derangement` (one random
-            cycle through all valid rows; a fixed point only if a single row is valid).
-
-    Returns:
-        [num_negatives, batch] int32; padding rows get their own index.
+    A permutation has one fixed point on average. Returns [num_negatives, batch] int32 indices;
+    padding rows get their own.
     """
-    check_choice("negatives", negatives, ("permutation", "derangement"))
-    batch = mask.shape[0]
-    count = jnp.maximum(mask.sum(), 1)
-    noise = jax.random.uniform(key, (num_negatives, batch))
+    noise = jax.random.uniform(key, (num_negatives, mask.shape[0]))
     order = jnp.argsort(jnp.where(mask, noise, jnp.inf), axis=1)  # valid rows first, shuffled
-    if negatives == "permutation":
-        rank = jnp.cumsum(mask) - 1
-        partners = order[:, jnp.clip(rank, 0)]
-    else:
-        following = jnp.take_along_axis(
-            order, ((jnp.arange(batch) + 1) % count)[None].repeat(num_negatives, 0), axis=1
-        )
-        partners = jax.vmap(lambda o, f: jnp.zeros(batch, o.dtype).at[o].set(f))(order, following)
-    return jnp.where(mask, partners, jnp.arange(batch)).astype(jnp.int32)
+    rank = jnp.cumsum(mask) - 1
+    partners = order[:, jnp.clip(rank, 0)]
+    return jnp.where(mask, partners, jnp.arange(mask.shape[0])).astype(jnp.int32)
 
 
-def embedding_scale(
-    source: jax.Array, target: jax.Array, mask: jax.Array, scale: str = "norm_of_mean"
-) -> jax.Array:
-    """v_norm: the magnitude of a batch's embeddings, averaged over both languages, float32.
+def embedding_scale(source: jax.Array, target: jax.Array, mask: jax.Array) -> jax.Array:
+    """v: the norm of the mean vector of the valid rows, averaged over both languages, float32.
 
-    Args:
-        source: [batch, dim].
-        target: [batch, dim].
-        mask: [batch] bool, valid rows.
-        scale: `norm_of_mean` (published code: norm of the mean vector) or `mean_of_norms`.
+    As in the published code; gradients flow through it.
     """
-    check_choice("scale", scale, ("norm_of_mean", "mean_of_norms"))
     count = jnp.maximum(mask.sum(), 1)
 
     def size(vectors: jax.Array) -> jax.Array:
         vectors = jnp.where(mask[:, None], vectors.astype(jnp.float32), 0)
-        if scale == "norm_of_mean":
-            return _safe_sqrt(((vectors.sum(0) / count) ** 2).sum())
-        return _safe_sqrt((vectors**2).sum(1)).sum() / count
+        return _safe_sqrt(((vectors.sum(0) / count) ** 2).sum())
 
     return (size(source) + size(target) + 1e-6) / 2
 
@@ -129,8 +76,6 @@ def distance_constraint(
     num_negatives: int = 20,
     negative_weight: float = 0.5,
     distance: str = "l2",
-    scale: str = "norm_of_mean",
-    negatives: str = "permutation",
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Distance term of cT-LASER, summed over sentences.
 
@@ -140,7 +85,7 @@ def distance_constraint(
              + w/N Σ_j Σ_i [ relu(α + (p_i − n^A_ij) / v) + relu(α + (p_i − n^B_ij) / v) ]
 
     with p_i = ‖A_i − B_i‖, n^A_ij = ‖A_i − B_π_j(i)‖, n^B_ij = ‖B_i − A_σ_j(i)‖ and fresh random
-    permutations π_j, σ_j. `arccos` distances are not divided by v (`cos+`).
+    permutations π_j, σ_j.
 
     Args:
         source: [batch, dim], sentence vectors A.
@@ -152,9 +97,7 @@ def distance_constraint(
         negative_weight: w = λ / β; published 1/2. Shrinking all distances alike lowers the sum as
             long as (1 + 2 w) p > 2 w n. With w = 1/2 the constraint pulls everything into one point
             until translation has made random pairs twice as distant as translations.
-        distance: see `pairwise_distances`.
-        scale: of v, see `embedding_scale`.
-        negatives: see `random_partners`.
+        distance: `l2`, or `squared_l2` as printed in the paper.
 
     Returns:
         Dist (float32 scalar) and metrics, each a float32 sum over valid rows: `positive_distance`
@@ -169,6 +112,7 @@ def distance_constraint(
             f"num_negatives={num_negatives} must be at least 1; to leave negatives out, set "
             "negative_weight=0"
         )
+    check_choice("distance", distance, _DISTANCES)
     check_number(margin, "margin", at_least=0)
     if negative_weight < 0:
         raise ValueError(f"negative_weight={negative_weight} must not be negative")
@@ -176,13 +120,8 @@ def distance_constraint(
     weights = mask.astype(jnp.float32)
     positive = jnp.where(mask, paired_distances(source, target, distance), 0)
     everything = pairwise_distances(source, target, distance)
-    if distance == "arccos":
-        unit = jnp.ones((), jnp.float32)
-    else:
-        unit = embedding_scale(source, target, mask, scale)
-    to_target, to_source = jnp.split(
-        random_partners(key, mask, 2 * num_negatives, negatives), 2, axis=0
-    )
+    unit = embedding_scale(source, target, mask)
+    to_target, to_source = jnp.split(random_partners(key, mask, 2 * num_negatives), 2)
     rows = jnp.arange(mask.shape[0])
     negative_distances = jnp.stack([everything[rows, to_target], everything[to_source, rows]])
     # The negative of a fixed point is its positive: exactly 0, despite rounding.

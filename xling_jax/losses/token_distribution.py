@@ -100,12 +100,11 @@ def _sentence_labels(tokens: jax.Array, pad_id: int, duplicates: str) -> Labels:
     earlier = jnp.tril(jnp.ones(same.shape[1:], bool), -1)
     first = real & ~(same & earlier).any(2)
     times = same.sum(2) if duplicates == "count" else 1
-    total = (first if duplicates == "renormalize" else real).sum(1, keepdims=True)
-    weights = jnp.where(first, times, 0) / jnp.maximum(total, 1)
+    weights = jnp.where(first, times, 0) / jnp.maximum(real.sum(1, keepdims=True), 1)
     return Labels(tokens, weights.astype(jnp.float32))
 
 
-def _unified_labels(other: Labels, token: jax.Array, here: jax.Array, overlap: str) -> Labels:
+def _unified_labels(other: Labels, token: jax.Array, here: jax.Array) -> Labels:
     """Eq. 4: ½ at the masked token and ½ of the other sentence's label; Eq. 3 if not masked here.
 
     The masked token is [batch] int32; `here`, [batch] bool, tells whether this side has it.
@@ -113,8 +112,6 @@ def _unified_labels(other: Labels, token: jax.Array, here: jax.Array, overlap: s
     half = jnp.where(here, 0.5, 0.0)[:, None]
     weights = other.weights * (1 - half)
     found = (other.ids == token[:, None]) & (weights > 0)
-    if overlap == "add":
-        weights += half * found
     alone = half * ~found.any(1, keepdims=True)
     ids = jnp.concatenate([other.ids, token[:, None]], axis=1)
     return Labels(ids, jnp.concatenate([weights, alone], axis=1))
@@ -128,7 +125,6 @@ def label_distributions(
     *,
     pad_id: int,
     duplicates: str = "once",
-    overlap: str = "overwrite",
 ) -> tuple[Labels, Labels]:
     """Builds the distributions that both sides of each pair must predict.
 
@@ -136,7 +132,8 @@ def label_distributions(
         mlm   q(w_t) = 1 for the side in which w_t is masked, nothing for the other one
         smlm  q(w_t) = 1 for both sides                                             (Eq. 1)
         ugt   ½ at w_t and N_w / (2 ‖S'‖) for w in S' for the side in which w_t is masked,
-              Eq. 3 for the other one, and for both if nothing is masked            (Eq. 4)
+              Eq. 3 for the other one, and for both if nothing is masked            (Eq. 4);
+              as in the published code, a w_t that is also in S' has the weight from S' alone
 
     A pair with an empty side, such as a row of padding, has no weights. The entries of several
     tasks are concatenated, which adds their losses.
@@ -149,10 +146,8 @@ def label_distributions(
         masked: the pairs as encoded; only `xtr` needs none.
         pad_id: id of padding.
         duplicates: for a token that occurs more than once: `once` (published code: N_w = 1, though
-            ‖S'‖ counts every occurrence, so the label sums to less than 1), `count` (N_w is the
-            number of occurrences) or `renormalize` (N_w = 1, ‖S'‖ the number of distinct tokens).
-        overlap: in `ugt`, for a w_t that also occurs in S': `overwrite` (published code: the weight
-            from S' replaces the ½) or `add`.
+            ‖S'‖ counts every occurrence, so the label sums to less than 1) or `count` (N_w is the
+            number of occurrences).
 
     Returns:
         Labels of source and target. k is 1 for `mlm` and `smlm`, otherwise the other side's length,
@@ -164,8 +159,7 @@ def label_distributions(
     """
     for task in tasks:
         check_choice("task", task, TASKS)
-    check_choice("duplicates", duplicates, ("once", "count", "renormalize"))
-    check_choice("overlap", overlap, ("overwrite", "add"))
+    check_choice("duplicates", duplicates, ("once", "count"))
     if masked is None and tasks.keys() - {"xtr"}:
         raise ValueError("masked=None: all tasks but xtr need the pairs with a masked token")
     order = sorted(tasks, reverse=True)
@@ -184,7 +178,7 @@ def label_distributions(
             token, hidden = masked.token, masked.token != pad_id
             here = hidden if task == "smlm" else hidden & (masked.side == side)
             if task == "ugt":
-                parts.append(_unified_labels(sentence, token, here, overlap))
+                parts.append(_unified_labels(sentence, token, here))
             else:
                 parts.append(Labels(token[:, None], here[:, None].astype(jnp.float32)))
         labels = _concatenate(parts, [tasks[task] for task in order])

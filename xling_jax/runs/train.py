@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.copies import local_names
 from xling_jax.corpora.prepare import check_corpora
@@ -29,10 +29,10 @@ from xling_jax.runs.beginning import Beginning
 from xling_jax.runs.export import export_encoder, make_encoder
 from xling_jax.runs.prepare import check_teacher, prepare_workdir
 from xling_jax.runs.workdir import Processes, Workdir, parse_config, run_vocab
+from xling_jax.train.callbacks import Callback
 
 if TYPE_CHECKING:
     from xling_jax.eval.during_training import Measure
-    from xling_jax.train.callbacks import Callback
     from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
@@ -64,10 +64,9 @@ def train_experiment(
         check_devices(experiment)
     run = Workdir(workdir, processes)
     experiment = continued(experiment, run)
-    evaluation, metrics = local_names(experiment.evaluation), evaluation_metrics(experiment)
+    evaluation, metrics = local_names(experiment.evaluation), _evaluation_metrics(experiment)
     check_evaluation(evaluation, metrics)
     measures = read_evaluation(evaluation, experiment.languages, metrics)
-    check_goals(experiment)
     beginning = Beginning.of(experiment)
     check_teacher(experiment)
     with run.in_use():
@@ -79,32 +78,20 @@ def check_dry_run(experiment: Experiment) -> None:
     from xling_jax.train.training import check
 
     check(experiment)
-    evaluation, metrics = experiment.evaluation, evaluation_metrics(experiment)
+    evaluation, metrics = experiment.evaluation, _evaluation_metrics(experiment)
     if metrics:
         check_metrics(evaluation, metrics)
         if all(Path(path).exists() for paths in evaluation.values() for path in paths):
             read_evaluation(evaluation, experiment.languages, metrics)
-        check_goals(experiment)
 
 
-def evaluation_metrics(experiment: Experiment) -> dict[str, str]:
+def _evaluation_metrics(experiment: Experiment) -> dict[str, str]:
     """The options that name a metric of the `evaluation` section, and which."""
     from xling_jax.train.validation import is_validation
 
     train = experiment.train
     metrics = {"train.best_metric": train.best_metric, "train.stop_metric": train.stop_metric}
     return {name: value for name, value in metrics.items() if value and not is_validation(value)}
-
-
-def check_goals(experiment: Experiment) -> None:
-    """Raises OptionError unless it is known whether higher or lower is better for these metrics."""
-    from xling_jax.train.selection import find_goal
-
-    for option, metric in evaluation_metrics(experiment).items():
-        which = option.removesuffix("_metric")
-        given = getattr(experiment.train, f"{which.removeprefix('train.')}_goal")
-        with wrong_use():
-            find_goal(which, metric, given, goal_of(experiment.evaluation, metric))
 
 
 def _train(
@@ -140,9 +127,18 @@ def _train(
     several = jax.distributed.is_initialized()
     updated = threading.Event()
 
-    def on_step(step: int, total: int, compiling_s: float) -> None:
-        updated.set()
-        progress(step, total, compiling_s)
+    class Own(Callback):
+        """Shows the progress, and copies to a URL what a checkpoint or an evaluation belongs to."""
+
+        def on_step(self, step: int, total_steps: int, compiling_s: float) -> None:
+            updated.set()
+            progress(step, total_steps, compiling_s)
+
+        def on_evaluation(self, *_: Any) -> None:
+            run.publish()
+
+        def on_checkpoint(self, *_: Any) -> None:
+            run.publish()
 
     noting = noting_signals(pass_on=several, has_begun=updated.is_set)
     with noting as signal_received, Progress("train") as progress:
@@ -154,10 +150,8 @@ def _train(
             goal_of=functools.partial(goal_of, experiment.evaluation),
             begin_with=functools.partial(beginning, vocab, prepared.directory),
             should_stop=lambda: bool(signal_received()),
-            on_step=on_step,
             checkpoint_directory=run.checkpoints,
-            publish=run.publish,
-            callbacks=callbacks,
+            callbacks=[*callbacks, Own()],
         )
         try:
             result = begin()

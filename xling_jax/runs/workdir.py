@@ -46,9 +46,10 @@ class Processes:
 
 
 def open_run(workdir: str | os.PathLike[str]) -> tuple[Experiment, Vocabulary]:
-    """The experiment that a run recorded, with this version or the one before, and its vocabulary.
+    """The experiment that a run recorded, and its vocabulary.
 
-    ValueError if the workdir is damaged, OSError if it lacks a file.
+    ValueError if the workdir is damaged, or of a version with other options; OSError if it lacks a
+    file.
     """
     from xling_jax.train.experiment import Experiment
 

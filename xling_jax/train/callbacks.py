@@ -12,8 +12,8 @@ class Callback:
     then be continued from its last checkpoint.
     """
 
-    def on_step(self, step: int, total_steps: int) -> None:
-        """After update `step` was submitted to the device."""
+    def on_step(self, step: int, total_steps: int, compiling_s: float) -> None:
+        """After update `step` was submitted to the device, having waited for a compilation."""
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
         """With the metrics since the last line of the log, as `train/NAME`."""
@@ -22,7 +22,7 @@ class Callback:
         """With the metrics of an evaluation, and the parameters (on the devices) it measured."""
 
     def on_checkpoint(self, step: int) -> None:
-        """When a checkpoint is saved, maybe still being written."""
+        """Before a checkpoint is saved; the metrics up to it are on disk."""
 
     def on_end(self, step: int, metrics: Mapping[str, float]) -> None:
         """When the run leaves without an error, with the step and the latest evaluation."""

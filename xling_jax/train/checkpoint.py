@@ -140,8 +140,7 @@ class Checkpoints:
     ) -> None:
         """Adds to the newest checkpoint an evaluation that was made after it was saved.
 
-        `progress` is what changes of that saved with it. OSError if the file cannot be written; the
-        checkpoint is then as good as before.
+        `progress` is what changes of that saved with it. OSError if the file cannot be written.
         """
         self._dev[step] = _floats(metrics)
         if jax.process_index() == 0:
@@ -166,7 +165,9 @@ class Checkpoints:
         for step in steps:
             restored = self._read(step, shapes)
             if restored is not None:
-                self._set_aside([broken for broken in steps if broken > step])
+                if broken := [newer for newer in steps if newer > step]:
+                    self._rename_broken(broken)
+                    self._manager.reload()
                 state, record = restored
                 return state, step, record.get("progress", {})
         raise self._none_intact(steps)
@@ -174,28 +175,21 @@ class Checkpoints:
     def _read(self, step: int, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """State and record of a checkpoint; None, with a warning, if it is damaged.
 
-        Orbax' handlers are called without its manager, which would wait for processes that cannot
-        read their part. ValueError if it belongs to another run.
+        ValueError if it belongs to another run.
         """
         state, record, problem, other = None, {}, "", None
         try:
             record = _read_record(self._path(step))
             other = difference(record, self._identity)
-        except Exception as error:
+            state = None if other else _read_state(self._path(step), shapes)
+        except Exception as error:  # orbax raises many kinds for damaged files
             problem = _reason(error)
         if other:
             raise ValueError(
                 f"{self._directory}: checkpoint {step} belongs to another run: {other}; "
                 "choose another --workdir or restore that key"
             )
-        if not problem:
-            try:
-                state = ocp.StandardCheckpointHandler().restore(
-                    self._path(step) / "state", args=ocp.args.StandardRestore(shapes)
-                )
-            except Exception as error:  # orbax raises many kinds for damaged files
-                problem = _reason(error)
-        problem = first_of_all_processes(problem)
+        problem = next(filter(None, texts_of_processes(problem)), "")
         problem = problem or _mismatch(state, record["arrays"])
         if problem:
             self._warn(step, problem, "trying the one before it")
@@ -214,11 +208,11 @@ class Checkpoints:
 
     def _read_records(self) -> None:
         """Reads the records of all checkpoints; those with damaged small files are set aside."""
-        paths, damaged = self._complete(), []
+        paths, damaged = sorted(filter(_is_complete, self._directory.glob("[0-9]*"))), []
         for path in paths:
             try:
                 record = _read_record(path)
-                _read_json(path / "_CHECKPOINT_METADATA")
+                json.loads((path / "_CHECKPOINT_METADATA").read_text())
             except Exception as error:
                 self._warn(int(path.name), _reason(error), "setting it aside")
                 damaged.append(int(path.name))
@@ -229,10 +223,6 @@ class Checkpoints:
         if damaged and len(damaged) == len(paths):
             raise self._none_intact(damaged)
         self._rename_broken(damaged)
-
-    def _complete(self) -> list[epath.Path]:
-        """The complete checkpoints, in order."""
-        return sorted(path for path in self._directory.glob("[0-9]*") if _is_complete(path))
 
     def _kept(self, steps: Sequence[int]) -> set[int]:
         """Those of the steps whose checkpoints are kept."""
@@ -246,23 +236,18 @@ class Checkpoints:
         ranked = [step for step in steps if name in self._dev.get(step, {})]
         return sorted(ranked, key=lambda step: (score(self._dev[step][name], goal), step))
 
-    def _set_aside(self, steps: list[int]) -> None:
-        """Renames damaged checkpoints; called once an older one was restored."""
-        if steps:
-            self._rename_broken(steps)
-            self._manager.reload()
-
     def _rename_broken(self, steps: list[int]) -> None:
         for step in steps if jax.process_index() == 0 else ():
             target = self._directory / f"broken-{step:08d}"
             target.rmtree(missing_ok=True)
             self._path(step).rename(target)
+        for step in steps:
+            self._dev.pop(step, None)
         _meet("damaged checkpoints are set aside")
 
     def _warn(self, step: int, problem: str, then: str) -> None:
-        _logger.warning(
-            "checkpoint %d in %s is damaged (%s); %s", step, self._directory, problem, then
-        )
+        where = f"checkpoint {step} in {self._directory}"
+        _logger.warning("%s is damaged (%s); %s", where, problem, then)
 
     def _none_intact(self, steps: list[int]) -> ValueError:
         return ValueError(
@@ -297,7 +282,8 @@ class Checkpoints:
             restored = self._read(step, shapes)
             if restored is not None:
                 return step, restored[0].params
-            self._set_aside([step])
+            self._rename_broken([step])
+            self._manager.reload()
         return None
 
     def wait(self) -> None:
@@ -331,16 +317,14 @@ class Checkpoints:
 
     def _failed(self, error: Exception) -> Exception:
         """If the disk is at fault, an OSError that names the directory and the last checkpoint."""
-        text = str(error).partition(" [tensorstore_spec")[0]
-        reason = next((known for known in _DISK_ERRORS if known in text), None)
+        reason = next((known for known in _DISK_ERRORS if known in str(error)), None)
         # Failures of an object store come as many kinds of exceptions.
         if reason is None and not isinstance(error, OSError) and not self._is_remote:
             return error
-        good = self._manager.latest_step()
         way_out = "see why" if self._is_remote else "make room"
         return OSError(
-            f"{self._directory}: writing a checkpoint failed: {reason or text[-200:]}; the last "
-            f"good checkpoint is {good}; {way_out} and start the same command again"
+            f"{self._directory}: writing a checkpoint failed: {reason or _reason(error)}; the last "
+            f"good checkpoint is {self.latest_step()}; {way_out} and start the same command again"
         )
 
 
@@ -373,9 +357,7 @@ def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, voc
     """
     path = _absolute(directory) / f"{step:08d}"
     try:
-        record = _read_record(path)
-        restore = ocp.args.StandardRestore(shapes)
-        state = ocp.StandardCheckpointHandler().restore(path / "state", args=restore)
+        record, state = _read_record(path), _read_state(path, shapes)
     except Exception as error:  # orbax raises many kinds for damaged files
         raise ValueError(f"{path}: damaged or of another model ({_reason(error)})") from error
     if record.get("vocab_fingerprint", vocab) != vocab:
@@ -388,16 +370,15 @@ def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, voc
     return state.params
 
 
-def first_of_all_processes(text: str) -> str:
-    """The first text of all processes that is not empty."""
+def texts_of_processes(text: str) -> list[str]:
+    """The texts of all processes, which call this together."""
     if jax.process_count() == 1:
-        return text
-    _meet("all have said what they found")
-    padded = np.zeros(300, np.uint8)
-    encoded = np.frombuffer(text.encode()[: padded.size], np.uint8)
-    padded[: encoded.size] = encoded
-    texts = [bytes(row).rstrip(b"\0") for row in multihost_utils.process_allgather(padded)]
-    return next(filter(None, texts), b"").decode(errors="replace")
+        return [text]
+    _meet("each has a text")
+    own = np.frombuffer(text.encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.int32(own.size))
+    rows = multihost_utils.process_allgather(np.pad(own, (0, max(1, sizes.max()) - own.size)))
+    return [row[:size].tobytes().decode() for row, size in zip(rows, sizes)]
 
 
 def _absolute(directory: str | os.PathLike) -> epath.Path:
@@ -425,6 +406,15 @@ def _read_record(path: epath.Path) -> dict[str, Any]:
         raise ValueError(f"{_RECORD}: {error}") from error
 
 
+def _read_state(path: epath.Path, shapes: TrainState) -> TrainState:
+    """The arrays of a checkpoint.
+
+    Without orbax' manager, which would wait for processes that cannot read their part.
+    """
+    restore = ocp.args.StandardRestore(shapes)
+    return ocp.StandardCheckpointHandler().restore(path / "state", args=restore)
+
+
 def _mismatch(state: TrainState, hashes: Mapping[str, str]) -> str:
     """Which arrays are not those that were saved; "" if all are."""
     found = array_hashes(state)
@@ -432,14 +422,6 @@ def _mismatch(state: TrainState, hashes: Mapping[str, str]) -> str:
     if not wrong:
         return ""
     return f"{len(wrong)} of {len(found)} arrays do not match their hashes, first {min(wrong)}"
-
-
-def _read_json(file: epath.Path) -> Any:
-    """None if there is no such file."""
-    try:
-        return json.loads(file.read_text()) if file.exists() else None
-    except ValueError as error:
-        raise ValueError(f"{file.name}: {error}") from error
 
 
 def _is_complete(path: epath.Path) -> bool:

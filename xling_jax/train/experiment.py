@@ -18,7 +18,6 @@ and `languages`, `seed`, `compute_dtype`, `dropout_generator`.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,26 +64,6 @@ _LONGEST_INPUT = 2000
 
 # A placeholder until the data are prepared.
 ASSUMED_EPOCH = Epoch(steps=10_000.0, examples=1_000_000)
-
-# Options of earlier versions, by section, with the value that a run must have to continue; None
-# is any value.
-_REMOVED: dict[str, dict[str, Any]] = {
-    "cleaning": {"min_words": 1, "max_tokens_per_sentence": 0},
-    "encoder": {"lstm_implementation": None},
-    "data": {
-        "hard_negatives": 0.0,
-        "negatives_file": "",
-        "mine_every_steps": 0,
-        "negatives_pool": None,
-        "negatives_margin": None,
-    },
-    "train": {"writers": None},
-    "decoder": {"share_embeddings": False},
-    "objective.translation": {"decoder_bos": False},
-    "objective.distance": {"stop_gradient_scale": False},
-    "objective.similarity_distribution": {"include_diagonal": True},
-    "objective.token_distribution": {"label_tokens": "original"},
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,8 +132,8 @@ class Experiment:
         options.check(make_mesh, config["mesh"], "mesh", devices=None)
         before = {name: config["optimizer"][name] for name in _BEFORE_OPTIMIZER}
         options.check(make_optimizer, before, "optimizer", partial=True)
-        _check_named(find_optimizer, config, "optimizer", _BEFORE_OPTIMIZER)
-        _check_named(find_schedule, config, "schedule")
+        _check_named(find_optimizer, config["optimizer"], "optimizer", _BEFORE_OPTIMIZER)
+        _check_named(find_schedule, config["schedule"], "schedule")
         reads = all_reads(terms.values())
         held_out = {path for paths in evaluation.values() for path in paths}
         preparation = Preparation(
@@ -197,9 +176,12 @@ class Experiment:
 
     @classmethod
     def recorded(cls, config: Mapping[str, Any]) -> "Experiment":
-        """The experiment of a `config.json`, of this version or the one before."""
+        """The experiment of a `config.json`; ValueError if its version had other options."""
         values = {name: value for name, value in config.items() if name != "version"}
-        return cls.of(with_tuples(without_removed(values)))
+        try:
+            return cls.of(with_tuples(values))
+        except ValueError as error:
+            raise ValueError(f"xling_jax {config.get('version')} wrote it: {error}") from error
 
     def replace(self, values: Mapping[str, Any]) -> "Experiment":
         """The same with other values, such as `{"data.corpora": ("tsv:mine.tsv",)}`."""
@@ -293,20 +275,6 @@ def _completed(
     return _copy(config), objective, terms
 
 
-def without_removed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config of an earlier version without options that are gone; ValueError if one was used."""
-    kept = _copy(config)
-    for path, removed in _REMOVED.items():
-        section = kept
-        for name in path.split("."):
-            section = section.get(name, {})
-        for name, unused in removed.items():
-            value = section.pop(name, unused)
-            if unused is not None and value != unused:
-                raise ValueError(f"{path}.{name}={value!r} is no longer supported")
-    return kept
-
-
 def _copy(value: Any) -> Any:
     """A copy of nested mappings, in the order of their keys, which is that of the terms' sum."""
     if isinstance(value, Mapping):
@@ -340,7 +308,6 @@ def _paths(where: str, given: Any) -> tuple[str, ...]:
 
 
 def _train_options(section: Mapping[str, Any], epoch: Epoch) -> TrainOptions:
-    _check_durations(section, "train")
     total = run_length(section, epoch)
     resolved = resolve(section, "train", epoch, total) | {"total_steps": total}
     return options.make(TrainOptions, resolved, "train")
@@ -357,26 +324,12 @@ def _longest_input(encoder: Mapping[str, Any], given: int) -> int:
 
 
 def _check_named(
-    find: Callable, config: Mapping[str, Any], section: str, besides: Sequence[str] = ()
+    find: Callable, section: Mapping[str, Any], where: str, besides: Sequence[str] = ()
 ) -> None:
     """Checks the arguments of an optimizer or schedule, but for those that follow from the run."""
-    given = _check_durations(config[section], section)
-    skipped = {"name", *besides}
-    given = {name: value for name, value in given.items() if name not in skipped}
-    options.check(find(config[section]["name"]), given, section, partial=True)
-
-
-def _check_durations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A section with durations in steps, of whole numbers; ValueError for one that is no number."""
-    given = {}
-    for key, value in section.items():
-        name = in_steps(key)
-        if name != key:
-            if type(value) not in (int, float) or not math.isfinite(value):
-                raise ValueError(f"{where}.{key}={value!r} must be a finite number")
-            value = round(value)
-        given[name] = value
-    return given
+    given = resolve(section, where, ASSUMED_EPOCH, total_steps=1)
+    given = {name: value for name, value in given.items() if name not in ("name", *besides)}
+    options.check(find(section["name"]), given, where, partial=True)
 
 
 def _teacher(term: Distillation | None, data: DataOptions, width: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.train.experiment import complete, with_tuples, without_removed
+from xling_jax.train.experiment import complete, with_tuples
 from xling_jax.version import __version__
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def identity(training: "Training", dtype: str, vocab: str, data: str) -> dict[st
 def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
     """Why a checkpoint does not belong to the current run, None if it does.
 
-    Both are from `identity`, that of the checkpoint maybe of the version before. The answer is such
-    as `config.encoder.width is 512 in the checkpoint, 256 now`.
+    Both are from `identity`. The answer is such as `config.encoder.width is 512 in the checkpoint,
+    256 now`.
     """
     try:
         before = _affecting(with_tuples(saved["config"]))
@@ -53,8 +53,7 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
     if found and found.startswith("config.schedule."):
         found += (
             " (its durations may follow from train.total_steps: to continue a finished run, leave "
-            "that as it was and set train.extend_to; those in epochs and examples were counted "
-            "differently up to 0.3: give them in steps)"
+            "that as it was and set train.extend_to)"
         )
     return found
 
@@ -75,7 +74,7 @@ def config_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> s
 
 def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that affect the results of a run; those that a record lacks are by default."""
-    config = complete(without_removed(config))
+    config = complete(config)
     affecting = {name: _without_ignored(config[name]) for name in _COMPARED if name in config}
     train = config["train"]
     compared = ["new_rows_only", "extend_to"]

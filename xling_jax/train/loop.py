@@ -1,7 +1,6 @@
 """The training loop of all families: step, log, evaluate, save; stop at any time and resume."""
 
 import dataclasses
-import functools
 import json
 import logging
 import time
@@ -23,14 +22,14 @@ from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions, TranslationBatches, plan_summary, read_batches
 from xling_jax.train.batching import MOST_BUCKETS, UPDATES_PER_LENGTH
 from xling_jax.train.callbacks import Callback
-from xling_jax.train.checkpoint import Checkpoints, first_of_all_processes
+from xling_jax.train.checkpoint import Checkpoints, texts_of_processes
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.profile import Profile
 from xling_jax.train.programs import CompilationStopped, Programs, needed_programs
-from xling_jax.train.selection import EarlyStopping, find_goal
+from xling_jax.train.selection import EarlyStopping
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.training import (
@@ -40,14 +39,12 @@ from xling_jax.train.training import (
     check_validation_metrics,
     resolve,
 )
-from xling_jax.train.validation import SEED, Validation, is_validation, known_goal
+from xling_jax.train.validation import SEED, Validation, is_validation
 from xling_jax.version import __version__
 
 _logger = logging.getLogger(__name__)
 
 Evaluator = Callable[[Any, int], Mapping[str, float]]  # (encoder params, step) -> metrics
-# Metric -> `max` or `min`, whichever is better; None if it does not say.
-GoalOf = Callable[[str], str | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +66,7 @@ class Result:
         ended_early: why `train.stop_metric` ended the run; "" if it did not.
         encoder_params: nested dict of host arrays, of the last or best step.
         exported_step: that step.
-        metrics: the dev metrics of that step; if the run is not finished, the latest.
+        metrics: its dev metrics; empty if it was not evaluated.
         compilations: number of compiled update functions.
         finished: whether nothing is left to train, nor the last step to evaluate.
     """
@@ -90,12 +87,10 @@ def train(
     corpus: Corpus,
     *,
     evaluators: Sequence[Evaluator] = (),
-    goal_of: GoalOf = lambda metric: None,
+    goal_of: Callable[[str], str] = lambda metric: "max",
     begin_with: Callable[[Any], Any] = lambda params: params,
     should_stop: Callable[[], bool] = lambda: False,
-    on_step: Callable[[int, int, float], None] = lambda step, total, compiling_s: None,
     checkpoint_directory: str = "",
-    publish: Callable[[], None] = lambda: None,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Trains, or resumes the run in `workdir`.
@@ -110,10 +105,7 @@ def train(
         begin_with: maps the random parameters of a new run to its initial ones.
         should_stop: called after every update and while the run waits for a program to compile;
             True saves and returns. In one process; several stop as `jax.distributed` is told.
-        on_step: called with (updates done, total updates, seconds that the last one compiled).
         checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
-        publish: called when `workdir` has new evaluations, or all metrics of a checkpoint about to
-            be saved.
         callbacks: of the program that trains.
 
     Raises:
@@ -131,7 +123,7 @@ def train(
     epoch = batches.epoch(experiment.data.accumulation_steps)
     training = resolve(experiment, corpus.vocab, num_devices=mesh.size, epoch=epoch)
     options, objective, shapes = training.options, training.objective, training.shapes
-    goals = {name: _goal(training, name, goal_of) for name in ("best", "stop")}
+    goal = lambda metric: "min" if is_validation(metric) else goal_of(metric)
     validation = None
     if experiment.data.validates:
         held_out = open_validation(experiment, corpus)
@@ -148,7 +140,7 @@ def train(
         keep_last=options.keep_last,
         keep_best=options.keep_best,
         best_metric=options.best_metric,
-        best_goal=goals["best"],
+        best_goal=goal(options.best_metric),
         keep_steps=options.kept_steps,
     )
     steps, latest = training.steps(mesh), checkpoints.latest_step()
@@ -165,7 +157,8 @@ def train(
         else:
             state, start, progress = checkpoints.restore(targets)
             _logger.info("resuming from checkpoint %d", start)
-        if jax.process_index() == 0:
+        is_first = jax.process_index() == 0
+        if is_first:
             _write_config(experiment, Path(workdir) / "config.json", resumed=start > 0)
         parameters = counted(count_parameters(shapes.params), "parameter")
         if training.kept.first_row is not None:
@@ -182,40 +175,26 @@ def train(
             )
 
         # 3. The loop.
-        due, over = bool(progress.get("evaluation_due")), start >= options.last_step
-        if over and not progress.get("evaluated", True):  # when it was saved, the run was longer
-            due = True
+        evaluations = checkpoints.evaluations()
         run = _Run(
             mesh,
             training,
             batches,
             programs,
             checkpoints,
-            MetricsWriter(
-                workdir,
-                resume_step=start,
-                enabled=jax.process_index() == 0,
-                evaluation_due=due,
-                expected=progress.get("records", 0),
-                evaluations=checkpoints.evaluations(),
-            ),
+            MetricsWriter(workdir, start, is_first, progress.get("records", 0), evaluations),
             EarlyStopping(
                 options.stop_metric,
-                goals["stop"],
+                goal(options.stop_metric),
                 options.stop_patience_steps,
                 options.stop_min_improvement,
-                options.stop_min_steps,
                 progress.get("early_stopping"),
             ),
             Profile(options.profile_steps, workdir),
             validation,
             evaluators,
             should_stop,
-            on_step,
-            publish,
             callbacks,
-            dev=dict(progress.get("dev", {})),
-            evaluation_due=due,
         )
         try:
             state, step = run.loop(state, start, progress.get("interval"), begun_s)
@@ -228,30 +207,28 @@ def train(
             run.profile.close()
             run.writer.close()
         checkpoints.wait()
+        evaluations = checkpoints.evaluations()
         for callback in callbacks:
-            callback.on_end(step, dict(run.dev))
+            callback.on_end(step, dict(next(reversed(evaluations.values()), {})))
 
         # 4. The encoder to export.
         total, reason = options.last_step, run.stopping.reason
-        finished = bool(reason) or (step >= total and not run.evaluation_due)
-        exported, params, dev = step, state.params, run.dev
+        finished = bool(reason) or (step >= total and not run.is_due(step))
+        exported, params = step, state.params
         choose = finished and options.export == "best"
         if choose and (best := checkpoints.restore_best(targets, step)):
             exported, params = best
-            dev = checkpoints.evaluations()[exported]
     compilations = sum(function._cache_size() for function in steps)
-    encoder = _to_host(training.encoder(params))
-    return Result(step, total, encoder, exported, dev, compilations, finished, reason)
+    metrics, encoder = evaluations.get(exported, {}), _to_host(training.encoder(params))
+    return Result(step, total, encoder, exported, metrics, compilations, finished, reason)
 
 
 def _check_processes(experiment: Experiment) -> None:
     """Raises ValueError, in all processes, if they have different experiments or versions."""
-    if jax.process_count() == 1:
-        return
-    own = json.loads(json.dumps(_versioned(experiment)))
-    here = f"in process {jax.process_index()}"
-    found = first_difference(_from_first_process(own), own, "in process 0", here)
-    if found := first_of_all_processes(found or ""):
+    own = json.dumps(_versioned(experiment))
+    first, here = texts_of_processes(own)[0], f"in process {jax.process_index()}"
+    found = first_difference(json.loads(first), json.loads(own), "in process 0", here)
+    if found := next(filter(None, texts_of_processes(found or "")), ""):
         raise ValueError(f"{found}; start all processes with the same arguments and version")
 
 
@@ -274,27 +251,16 @@ def _versioned(experiment: Experiment) -> dict[str, Any]:
     return {"version": __version__, **experiment.config}
 
 
-def _goal(training: Training, which: str, goal_of: GoalOf) -> str:
-    """The direction of the metric that selects (`best`) or ends a run (`stop`)."""
-    metric, given = (getattr(training.options, f"{which}_{what}") for what in ("metric", "goal"))
-    if not metric:
-        return "max"
-    known = known_goal(metric, training.objective) if is_validation(metric) else goal_of(metric)
-    return find_goal(f"train.{which}", metric, given, known)
-
-
 def open_batches(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
     """The batches of a run: the rows of this process."""
-    check_batch_multiple(experiment.data.batch_multiple)
-    open_with = functools.partial(
-        _open, experiment, corpus, Path(corpus.directory), experiment.data, experiment.seed
-    )
-    batches = open_with()
-    epoch = batches.epoch(experiment.data.accumulation_steps)
+    data = experiment.data
+    check_batch_multiple(data.batch_multiple)
+    batches = _open(experiment, corpus.vocab, corpus.directory, data, experiment.seed)
+    epoch = batches.epoch(data.accumulation_steps)
     most = max(1, experiment.train_options(epoch).total_steps // UPDATES_PER_LENGTH)
-    if experiment.data.bucket_lengths or len(batches.plan.buckets) <= most:
+    if data.bucket_lengths or len(batches.plan.buckets) <= most:
         return batches
-    return open_with(most_buckets=most)
+    return _open(experiment, corpus.vocab, corpus.directory, data, experiment.seed, most)
 
 
 def open_validation(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
@@ -306,27 +272,26 @@ def open_validation(experiment: Experiment, corpus: Corpus) -> TranslationBatche
     if not pairs:
         raise ValueError(f"{directory}: no validation text; run xling prepare again")
     data = dataclasses.replace(data, pairs=tuple(pairs))
-    return _open(experiment, corpus, directory, data, SEED)
+    return _open(experiment, corpus.vocab, directory, data, SEED)
 
 
 def _open(
     experiment: Experiment,
-    corpus: Corpus,
-    directory: Path,
+    vocab: VocabFacts,
+    directory: str | Path,
     data: DataOptions,
     seed: int,
     most_buckets: int = MOST_BUCKETS,
 ) -> TranslationBatches:
     prefix, suffix = experiment.model.encoder.specials
-    special_ids = corpus.vocab.special_ids
     return TranslationBatches(
         directory,
         data,
         languages=experiment.languages,
-        prefix=[special_ids[name] for name in prefix],
-        suffix=[special_ids[name] for name in suffix],
-        pad_id=special_ids["pad"],
-        vocab_size=corpus.vocab.size,
+        prefix=[vocab.special_ids[name] for name in prefix],
+        suffix=[vocab.special_ids[name] for name in suffix],
+        pad_id=vocab.special_ids["pad"],
+        vocab_size=vocab.size,
         seed=seed,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
@@ -338,10 +303,7 @@ def _open(
 
 @dataclasses.dataclass
 class _Run:
-    """The loop and what it uses, of the latter the functions of `train`.
-
-    `evaluation_due` says that the latest step is to be evaluated.
-    """
+    """The loop, and what it uses."""
 
     mesh: jax.sharding.Mesh
     training: Training
@@ -354,11 +316,7 @@ class _Run:
     validation: Validation | None
     evaluators: Sequence[Evaluator]
     should_stop: Callable[[], bool]
-    on_step: Callable[[int, int, float], None]
-    publish: Callable[[], None]
     callbacks: Sequence[Callback]
-    dev: dict[str, float]
-    evaluation_due: bool
 
     def loop(
         self, state: TrainState, start: int, interval_progress: Any, begun_s: float
@@ -375,15 +333,14 @@ class _Run:
         interval = Interval(lambda step: f"pair {self._pairs(step)}", interval_progress)
         bounds = (number * accumulation for number in (start, total))
         source = read_batches(self.batches, *bounds, reader=data.reader)
-        if self.evaluation_due:
+        if start and self.is_due(start):
             with interval.pause():
-                self._evaluate(state, start)
-            self.evaluation_due = False
-            self.checkpoints.add_evaluation(start, self.dev, self._progress(evaluated=True))
+                dev = self._evaluate(state, start)
+            self.checkpoints.add_evaluation(start, dev, self._progress())
         if self.stopping.reason:
             _logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
             return state, start
-        evaluated = False
+        dev: Mapping[str, float] = {}
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             compiled_s = self.programs.seconds
@@ -393,7 +350,7 @@ class _Run:
             except CompilationStopped:
                 interval.drain()
                 with interval.pause():
-                    self._save(state, step - 1, evaluated, interval.progress())
+                    self._save(state, step - 1, dev, interval.progress())
                 return state, step - 1
             self.profile.end(step, sums)
             if step == start + 1:
@@ -407,9 +364,8 @@ class _Run:
                 flops=sum(map(flops_of, micro_batches)),
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
-            self.on_step(step, total, self.programs.seconds - compiled_s)
             for callback in self.callbacks:
-                callback.on_step(step, total)
+                callback.on_step(step, total, self.programs.seconds - compiled_s)
             # All processes must agree on the step.
             stopping = (
                 self.checkpoints.reached_preemption(step)
@@ -420,55 +376,51 @@ class _Run:
                 interval.drain()
                 self._log(step, interval.metrics(self.mesh.size, peak))
                 interval.restart()
-            due = step == total or step % options.evaluate_every_steps == 0
             # There may be only seconds to save, so a stop leaves it to the next start.
-            evaluated = due and not (stopping and self._evaluates)
-            self.evaluation_due = due and not evaluated
+            evaluating = self.is_due(step) and not stopping
             saving = step % options.checkpoint_every_steps == 0 or step in kept
             # The best may be any that was measured.
-            saving |= evaluated and bool(options.best_metric and options.keep_best)
+            saving |= evaluating and bool(options.best_metric and options.keep_best)
             saving |= step == total or stopping
-            if evaluated or saving:
+            if evaluating or saving:
                 interval.drain()  # the time of the update is not part of the pause
             with interval.pause():
-                if evaluated:
-                    self._evaluate(state, step)
-                over = evaluated and bool(self.stopping.reason)
+                dev = self._evaluate(state, step) if evaluating else {}
+                over = evaluating and bool(self.stopping.reason)
                 if over or saving:
-                    self._save(state, step, evaluated, interval.progress())
+                    self._save(state, step, dev, interval.progress())
             if over:
                 _logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
             if stopping or over:
                 return state, step
         return state, max(start, total)
 
+    def is_due(self, step: int) -> bool:
+        """Whether a step is to be evaluated, and no checkpoint has its metrics."""
+        options, measures = self.training.options, bool(self.evaluators or self.validation)
+        at_end = step >= options.last_step or step % options.evaluate_every_steps == 0
+        return measures and at_end and step not in self.checkpoints.evaluations()
+
     def _pairs(self, step: int) -> str:
         """The language pairs of an update."""
         accumulation = self.training.experiment.data.accumulation_steps
         return self.batches.describe((step - 1) * accumulation, step * accumulation)
 
-    def _save(self, state: TrainState, step: int, evaluated: bool, interval: Any) -> None:
+    def _save(self, state: TrainState, step: int, dev: Mapping[str, float], interval: Any) -> None:
         """Saves a checkpoint, unless parameters are not finite, which a finite gradient allows."""
         if not _all_finite(state.params):
             raise FloatingPointError(
                 f"step {step}: parameters not finite on pair {self._pairs(step)}"
             )
-        progress = self._progress(evaluated) | {"interval": interval}
-        self.publish()
-        _logger.info("step %d: saving a checkpoint", step)
-        self.checkpoints.save(state, step, self.dev if evaluated else {}, progress)
         for callback in self.callbacks:
             callback.on_checkpoint(step)
+        _logger.info("step %d: saving a checkpoint", step)
+        self.checkpoints.save(state, step, dev, self._progress() | {"interval": interval})
 
-    def _progress(self, evaluated: bool) -> dict[str, Any]:
-        """What a checkpoint says about the evaluations of the run."""
-        return {
-            "dev": self.dev,
-            "evaluated": evaluated,
-            "evaluation_due": self.evaluation_due,
-            "early_stopping": self.stopping.progress_to_save(),
-            "records": self.writer.num_records,
-        }
+    def _progress(self) -> dict[str, Any]:
+        """What a checkpoint says about the metrics of the run."""
+        stopping = self.stopping.progress_to_save()
+        return {"early_stopping": stopping, "records": self.writer.num_records}
 
     def _update(
         self, state: TrainState, micro_batches: list[Any], first_index: int
@@ -495,35 +447,25 @@ class _Run:
         line = " ".join(f"{name}={values[f'train/{name}']:.4g}" for name in shown)
         _logger.info("step %d %s", step, line)
 
-    @property
-    def _evaluates(self) -> bool:
-        """True if anything is measured."""
-        return bool(self.evaluators or self.validation)
-
-    def _evaluate(self, state: TrainState, step: int) -> None:
+    def _evaluate(self, state: TrainState, step: int) -> dict[str, float]:
         """Evaluates on all devices; all processes take the metrics of the first."""
-        options = self.training.options
-        named = {name: getattr(options, name) for name in ("best_metric", "stop_metric")}
         encoder = self.training.encoder(state.params)
-        if not self._evaluates and not any(named.values()):
-            self.dev = {}
-            return
-        if self._evaluates:
-            _logger.info("step %d: evaluating", step)
-        self.dev = self.validation(state.params) if self.validation else {}
+        _logger.info("step %d: evaluating", step)
+        dev = self.validation(state.params) if self.validation else {}
         for evaluator in self.evaluators:
-            self.dev |= evaluator(encoder, step)
-        self.dev = _from_first_process(self.dev)
-        for name, metric in named.items():
-            if metric and metric not in self.dev:
-                measured = f"use one of {', '.join(self.dev)}" if self.dev else "nothing is"
-                raise ValueError(f"train.{name}={metric!r} is not measured; {measured}")
-        self.stopping.update(step, self.dev)
-        self.writer.write(step, self.dev)
+            dev |= evaluator(encoder, step)
+        dev = json.loads(texts_of_processes(json.dumps(dev))[0])
+        for option in ("best_metric", "stop_metric"):
+            metric = getattr(self.training.options, option)
+            if metric and metric not in dev:
+                known = ", ".join(dev)
+                raise ValueError(f"train.{option}={metric!r} is not measured; use one of {known}")
+        self.stopping.update(step, dev)
+        self.writer.write(step, dev)
         for callback in self.callbacks:
-            callback.on_evaluation(step, dict(self.dev), encoder)
-        self.publish()
-        _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in self.dev.items()))
+            callback.on_evaluation(step, dict(dev), encoder)
+        _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in dev.items()))
+        return dev
 
 
 @jax.jit
@@ -536,13 +478,3 @@ def _to_host(params: Any) -> Any:
     if jax.process_count() > 1:
         return multihost_utils.process_allgather(params, tiled=True)
     return jax.device_get(params)
-
-
-def _from_first_process(values: Mapping[str, float]) -> dict[str, float]:
-    """The JSON-like values of the first process, on every process."""
-    if jax.process_count() == 1:
-        return dict(values)
-    text = np.frombuffer(json.dumps(dict(values)).encode(), np.uint8)
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
-    text = multihost_utils.broadcast_one_to_all(np.resize(text, size))
-    return json.loads(np.asarray(text, np.uint8).tobytes())

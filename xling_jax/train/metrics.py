@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -150,10 +151,10 @@ class MetricsWriter:
         workdir: the run's directory.
         resume_step: last step whose records stay.
         enabled: False on all processes but the first.
-        evaluation_due: step `resume_step` will be evaluated again; drop its earlier evaluation.
         expected: number of records that there were when the checkpoint to resume was saved. If
             lines are missing, a warning says so.
-        evaluations: step -> dev metrics that checkpoints hold, to restore missing ones from.
+        evaluations: step -> dev metrics that checkpoints hold, to restore missing ones from. Step
+            `resume_step` is evaluated again if it is not among them.
 
     Attributes:
         num_records: number of records in the file.
@@ -164,24 +165,23 @@ class MetricsWriter:
         workdir: str | os.PathLike,
         resume_step: int,
         enabled: bool = True,
-        evaluation_due: bool = False,
         expected: int = 0,
-        evaluations: Mapping[int, Mapping[str, float]] | None = None,
+        evaluations: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
     ):
         self._file, self.num_records = None, 0
         if not enabled:
             return
 
         def stays(record: Mapping[str, float]) -> bool:
-            if evaluation_due and record["step"] == resume_step:
-                return "train/loss" in record
-            return record["step"] <= resume_step
+            if record["step"] == resume_step:
+                return "train/loss" in record or resume_step in evaluations
+            return record["step"] < resume_step
 
         self._path = Path(workdir) / "metrics.jsonl"
         kept = [record for record in read_metrics(workdir) if stays(record)]
         if len(kept) < expected:
             measured = {record["step"] for record in kept if "train/loss" not in record}
-            found = [_record(step, dev) for step, dev in (evaluations or {}).items()]
+            found = [_record(step, dev) for step, dev in evaluations.items()]
             found = [new for new in found if new["step"] not in measured and stays(new)]
             _logger.warning(
                 "%s: %d of %d lines up to step %d are lost; restored %d evaluations from the "

@@ -8,6 +8,7 @@ corpora have, an example is a pair of sentences, percent are of the whole run.
 import dataclasses
 import inspect
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,6 @@ from typing import Any
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.train.optimizer import find_schedule
-from xling_jax.train.selection import GOALS
 
 COOCCURRENCE = "cooccurrence"  # of `word_vectors`
 UNITS = ("steps", "epochs", "examples", "percent")
@@ -24,13 +24,11 @@ _WHOLE_RUN = ("decay_steps", "transition_steps")
 # Options of a run -> the smallest value.
 _LEAST = dict.fromkeys(("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps"), 1)
 _LEAST |= {"keep_last": 1, "keep_best": 0, "lora_rank": 0, "lora_alpha": 0}
-_LEAST |= dict.fromkeys(("keep_every_steps", "keep_from_steps", "keep_to_steps"), 0)
-_LEAST |= dict.fromkeys(("stop_patience_steps", "stop_min_improvement", "stop_min_steps"), 0)
+_LEAST |= dict.fromkeys(("keep_every_steps", "keep_from_steps"), 0)
+_LEAST |= dict.fromkeys(("stop_patience_steps", "stop_min_improvement"), 0)
 # Options of a run -> another, without which they have no effect.
-_NEEDED = dict.fromkeys(("keep_from_steps", "keep_to_steps"), "keep_every_steps")
-_NEEDED |= {"best_goal": "best_metric", "stop_goal": "stop_metric"}
+_NEEDED = {"keep_from_steps": "keep_every_steps", "stop_metric": "stop_patience_steps"}
 _NEEDED |= dict.fromkeys(("stop_patience_steps", "stop_min_improvement"), "stop_metric")
-_NEEDED |= {"stop_min_steps": "stop_metric", "stop_metric": "stop_patience_steps"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +48,12 @@ class TrainOptions:
         keep_last: number of newest checkpoints to keep.
         keep_best: number of best checkpoints to keep.
         best_metric: metric that ranks checkpoints, e.g. `europarl_dev/p_at_1`, `validation/loss`.
-        best_goal: `max` or `min`; needed only for a metric that does not say which is better.
         keep_every_steps: beside these, keep one checkpoint every so many updates; 0 for none. They
             are saved whatever `checkpoint_every_steps` is.
         keep_from_steps: the first one to keep, to the nearest multiple of `keep_every_steps`.
-        keep_to_steps: the last one to keep; 0 for the end of the run.
         stop_metric: metric that ends the run when it no longer improves; "" to train to the end.
-        stop_goal: `max` or `min`, as `best_goal`.
         stop_patience_steps: updates without an improvement after which an evaluation ends the run.
         stop_min_improvement: by how much a value must beat the best one to count.
-        stop_min_steps: updates before which no evaluation ends the run.
         export: export the encoder of the `last` or `best` checkpoint.
         max_length_tokens: longest input of the encoder in evaluations and after the export, special
             tokens included; longer text is cut. 0 for the limit of its family, 2,000 or the table
@@ -89,15 +83,11 @@ class TrainOptions:
     keep_last: int = 2
     keep_best: int = 1
     best_metric: str = ""
-    best_goal: str = ""
     keep_every_steps: int = 0
     keep_from_steps: int = 0
-    keep_to_steps: int = 0
     stop_metric: str = ""
-    stop_goal: str = ""
     stop_patience_steps: int = 0
     stop_min_improvement: float = 0.0
-    stop_min_steps: int = 0
     export: str = "last"
     max_length_tokens: int = 0
     model_init: str = ""
@@ -112,8 +102,6 @@ class TrainOptions:
     def __post_init__(self):
         for name, least in _LEAST.items():
             check_number(getattr(self, name), f"train.{name}", least)
-        for name in ("best_goal", "stop_goal"):
-            check_choice(f"train.{name}", getattr(self, name), ("", *GOALS))
         for name, needed in _NEEDED.items():
             if (value := getattr(self, name)) and not getattr(self, needed):
                 raise ValueError(f"train.{name}={value!r} needs train.{needed}")
@@ -139,11 +127,6 @@ class TrainOptions:
                 f"train.extend_to={self.extend_to} must be after train.total_steps="
                 f"{self.total_steps} and ascending"
             )
-        if 0 < self.keep_to_steps < self.keep_from_steps:
-            raise ValueError(
-                f"train.keep_from_steps={self.keep_from_steps} must not be after "
-                f"train.keep_to_steps={self.keep_to_steps}"
-            )
         traced, total = self.profile_steps, self.total_steps
         if traced and not (len(traced) == 2 and 0 < traced[0] <= traced[1] <= (total or traced[1])):
             raise ValueError(
@@ -168,9 +151,7 @@ class TrainOptions:
         if not every:
             return frozenset()
         # Durations in epochs come rounded: 10 epochs may be 10 times an epoch and a few steps.
-        first, last = (
-            round(s / every) for s in (self.keep_from_steps, self.keep_to_steps or total)
-        )
+        first, last = round(self.keep_from_steps / every), round(total / every)
         return frozenset(min(n * every, total) for n in range(max(first, 1), last + 1))
 
 
@@ -200,7 +181,7 @@ def resolve(
     """Converts the durations of a section, named `where`, to steps.
 
     An interval, `NAME_every_UNIT`, that is not 0 lasts at least one step. ValueError for a duration
-    that is given twice, or in percent of an unknown total.
+    that is no number, given twice, or in percent of an unknown total.
     """
     resolved = {}
     for key, value in section.items():
@@ -210,6 +191,8 @@ def resolve(
             continue
         if f"{name}_steps" in resolved:
             raise ValueError(f"{where}: {name} is given twice; keep one unit")
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise ValueError(f"{where}.{key}={value!r} must be a finite number")
         if unit == "percent" and total_steps is None:
             raise ValueError(f"{where}.{key}: must be in {', '.join(UNITS[:-1])}")
         factor = {

@@ -72,6 +72,9 @@ class Programs:
     """Compiles the programs that `needed_programs` lists in threads, and calls them.
 
     `targets` are shapes and shardings of the state; `should_stop` ends waiting for a program.
+
+    Attributes:
+        seconds: for which the run has waited for compilation so far.
     """
 
     def __init__(
@@ -84,29 +87,19 @@ class Programs:
     ):
         self._should_stop = should_stop
         self._steps, self._objective, self._targets = steps, objective, targets
-        self._started, self._known, self._waited_s = time.monotonic(), set(needed), 0.0
-        self._apply = next((p for p in needed if p.function == "apply"), None)
+        self._started, self._number, self.seconds = time.monotonic(), len(needed), 0.0
         # One at a time on accelerators, where compilers try kernels out on the device, and in
         # several processes, whose compilers may wait for each other and so need the same order.
         alone = jax.process_count() == 1 and jax.default_backend() == "cpu"
         threads = os.cpu_count() if alone else 1
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "xling-compile")
         if needed:
-            shapes = len({program.bucket for program in needed})
-            _logger.info(
-                "compiling %s for %s",
-                counted(len(needed), "program"),
-                counted(shapes, "batch shape"),
-            )
+            shapes = counted(len({program.bucket for program in needed}), "batch shape")
+            _logger.info("compiling %s for %s", counted(len(needed), "program"), shapes)
         self._waiting: dict[Program, concurrent.futures.Future[None]] = {}
         # The others would hold up the imports of the first step: tracing needs Python's lock.
         self._submit(needed[:1])
         self._later = needed[1:]
-
-    @property
-    def seconds(self) -> float:
-        """Time for which the run has waited for compilation so far."""
-        return self._waited_s
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Calls a function of `Steps`; all but `apply` end with a micro-batch and its index.
@@ -116,31 +109,30 @@ class Programs:
         """
         self._submit(self._later)
         self._later = ()
-        function, program = getattr(self._steps, name), self._apply
-        if name != "apply":
+        function, start = getattr(self._steps, name), time.monotonic()
+        if name == "apply":
+            program = next((p for p in self._waiting if p.function == name), None)
+        else:
             batch: Mapping[str, Any] = arguments[-2]
             rows, length = batch["source_tokens"].shape
             program = Program(name, Bucket(length, rows), "source_language" in batch)
-        before, start = function._cache_size(), time.monotonic()
+        known = function._cache_size()
         if compiling := self._waiting.pop(program, None):
             if not compiling.done():
-                number = len(self._known) - len(self._waiting)
-                _logger.info("waiting for program %d of %d to compile", number, len(self._known))
+                number = self._number - len(self._waiting)
+                _logger.info("waiting for program %d of %d to compile", number, self._number)
             while not concurrent.futures.wait([compiling], timeout=_POLL_S).done:
                 if self._should_stop():
                     raise CompilationStopped
             compiling.result()
         result = function(*arguments)  # returns once compiled; runs in the background
-        if function._cache_size() > before:
-            self._known.add(program)
-            self._waited_s += time.monotonic() - start
+        if function._cache_size() > known:
+            self._number += compiling is None
+            self.seconds += time.monotonic() - start
             if not self._waiting:
-                facts = (
-                    counted(len(self._known), "program"),
-                    time.monotonic() - self._started,
-                    self._waited_s,
-                )
-                _logger.info("%s compiled after %.1f s; waited %.1f s for them", *facts)
+                done, elapsed_s = counted(self._number, "program"), time.monotonic() - self._started
+                line = "%s compiled after %.1f s; waited %.1f s for them"
+                _logger.info(line, done, elapsed_s, self.seconds)
         return result
 
     def _submit(self, programs: Sequence[Program]) -> None:

@@ -5,31 +5,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-GOALS = ("max", "min")
-
-
-def find_goal(option: str, metric: str, given: str, known: str | None) -> str:
-    """`max` or `min`, whichever is better for a metric, never by a guess.
-
-    It is `given` by the config or `known` to those who measure it; ValueError if the two contradict
-    each other, or neither says.
-    """
-    if given and known and given != known:
-        better = "higher" if known == "max" else "lower"
-        raise ValueError(
-            f"{option}_goal={given!r}: {better} is better for {metric}; set it to {known!r} or "
-            "leave it out"
-        )
-    if not given and not known:
-        raise ValueError(
-            f"{option}_metric={metric!r} does not say whether higher is better; set "
-            f"{option}_goal to 'max' or 'min'"
-        )
-    return given or known
-
 
 def score(value: float, goal: str) -> float:
-    """A value such that higher is better; one that is not finite is worse than all others."""
+    """A value such that higher is better; one that is not finite is worse than all others.
+
+    `goal` is `max` or `min`, whichever of the values is better.
+    """
     if not math.isfinite(value):
         return -math.inf
     return _rounded(value if goal == "max" else -value)
@@ -44,23 +25,20 @@ def _rounded(value: float) -> float:
 class EarlyStopping:
     """Ends a run when a metric no longer improves; "" as metric never ends it.
 
-    An evaluation at step n ends the run if the last improvement is at least `patience` updates ago
-    and n is at least `min_steps`. An improvement beats the best value so far by more than
-    `min_improvement`; a value that is not finite never does. `progress`, from a checkpoint, is
-    ignored if it is of another metric or goal.
+    An evaluation ends the run if the last improvement is at least `patience` updates ago. An
+    improvement beats the best value so far by more than `min_improvement`; a value that is not
+    finite never does. `progress`, from a checkpoint, is ignored if it is of another metric.
     """
 
     metric: str
     goal: str = "max"
     patience: int = 0
     min_improvement: float = 0.0
-    min_steps: int = 0
     progress: dataclasses.InitVar[Mapping[str, Any] | None] = None
 
     def __post_init__(self, progress: Mapping[str, Any] | None):
-        self._state = {"metric": self.metric, "goal": self.goal, "best": None, "step": 0}
-        self._state["ended"] = 0
-        if progress and all(progress[name] == self._state[name] for name in ("metric", "goal")):
+        self._state = {"metric": self.metric, "best": None, "step": 0, "ended": 0}
+        if progress and progress["metric"] == self.metric:
             self._state |= progress
 
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -74,7 +52,7 @@ class EarlyStopping:
         self._state["ended"] = step if self._is_over(step) else 0
 
     def _is_over(self, step: int) -> bool:
-        return step >= self.min_steps and step - self._state["step"] >= self.patience
+        return step - self._state["step"] >= self.patience
 
     @property
     def reason(self) -> str:

@@ -30,11 +30,10 @@ from xling_jax.train.optimizer import (
     make_schedule,
 )
 from xling_jax.train.options import Epoch, TrainOptions, resolve_schedule
-from xling_jax.train.selection import find_goal
 from xling_jax.train.state import TrainState, abstract_state
 from xling_jax.train.step import Steps, make_steps
 from xling_jax.train.terms.term import Context
-from xling_jax.train.validation import is_validation, known_goal, metric_names
+from xling_jax.train.validation import is_validation, losses
 
 if TYPE_CHECKING:
     from xling_jax.text.vocabularies import Vocabulary
@@ -246,23 +245,22 @@ def check_batch_multiple(batch_multiple: int) -> None:
 
 
 def check_validation_metrics(training: Training, directions: Collection[Direction] = ()) -> None:
-    """Checks the metrics of the validation loss that select or stop.
+    """Raises ValueError for a metric of held-out pairs that cannot select or stop.
 
-    ValueError if one is not measured in these directions (by default all), or has no known goal.
+    It must be a loss that is measured, of one of these directions, by default any.
     """
-    train, data, objective = training.options, training.experiment.data, training.objective
-    for which in ("best", "stop"):
-        option, metric = f"train.{which}", getattr(train, f"{which}_metric")
+    data = training.experiment.data
+    for option in ("best_metric", "stop_metric"):
+        metric = getattr(training.options, option)
         if not is_validation(metric):
             continue
         if not data.validates:
             raise ValueError(
-                f"{option}_metric={metric!r} needs held-out pairs: set data.validation_pairs or "
+                f"train.{option}={metric!r} needs held-out pairs: set data.validation_pairs or "
                 "data.validation_corpora"
             )
-        measured = metric_names(objective, training.shapes.params, data, directions)
-        check_choice(f"{option}_metric", metric, measured)
-        find_goal(option, metric, getattr(train, f"{which}_goal"), known_goal(metric, objective))
+        measured = losses(training.objective, directions or data.directions())
+        check_choice(f"train.{option}", metric, measured)
 
 
 def _check_frozen(names: Collection[str], params: Any) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xling_jax.sharding import rows_over
-from xling_jax.train.batches import DataOptions, Direction, TranslationBatches
+from xling_jax.train.batches import Direction, TranslationBatches
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding, to_global
-from xling_jax.train.metrics import NOT_AVERAGED, means
+from xling_jax.train.metrics import means
 from xling_jax.train.objective import Objective
 
 NAME = "validation"
@@ -78,20 +78,7 @@ def is_validation(metric: str) -> bool:
     return metric.startswith(f"{NAME}/")
 
 
-def metric_names(
-    objective: Objective, params: Any, data: DataOptions, directions: Collection[Direction] = ()
-) -> list[str]:
-    """The metrics that `Validation` reports, from shapes alone; by default for all directions."""
-    if not data.validates:
-        return []
-    batch = objective.abstract_batch(data.buckets()[0], both=False)
-    key = jax.eval_shape(jax.random.key, 0)
-    sums = jax.eval_shape(lambda *arguments: objective(*arguments, False)[1], params, batch, key)
-    metrics = [n for n in sums if not n.endswith("_count") and n not in NOT_AVERAGED]
-    return [_name(m, d) for d in (None, *(directions or data.directions())) for m in metrics]
-
-
-def known_goal(metric: str, objective: Objective) -> str | None:
-    """`min` for the total and the terms' losses; None for other metrics."""
-    losses = {"loss", *(term.logged for term in objective.terms.values())}
-    return "min" if is_validation(metric) and metric.rpartition("/")[2] in losses else None
+def losses(objective: Objective, directions: Collection[Direction]) -> list[str]:
+    """Those metrics of which lower is better: the total and each term's, over all and by pair."""
+    names = ["loss", *(term.logged for term in objective.terms.values())]
+    return [_name(name, direction) for direction in (None, *directions) for name in names]
