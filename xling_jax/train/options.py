@@ -191,7 +191,7 @@ def resolve(
             continue
         if f"{name}_steps" in resolved:
             raise ValueError(f"{where}: {name} is given twice; keep one unit")
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if unit != "steps" and not (type(value) in (int, float) and math.isfinite(value)):
             raise ValueError(f"{where}.{key}={value!r} must be a finite number")
         if unit == "percent" and total_steps is None:
             raise ValueError(f"{where}.{key}: must be in {', '.join(UNITS[:-1])}")
