@@ -40,8 +40,7 @@ def parse_argument(
 ) -> types.SimpleNamespace:
     """Reads what stands behind the colon of `--config FILE:ARG`.
 
-    ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`. Training
-    configs also take `devices=N`, which `load` applies to what they return.
+    ARG is a comma-separated list of `name=value` and at most one size: `layers=6,small`.
 
     Args:
         arg: the text; None or empty for the defaults.
@@ -58,7 +57,7 @@ def parse_argument(
         name, has_value, value = part.partition("=")
         if not has_value:
             name, value = "size", part
-        check_choice("config argument", name, (*known, "devices"))
+        check_choice("config argument", name, known)
         try:
             values[name] = type(values[name])(value)
         except ValueError:
@@ -96,7 +95,6 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
 
     Args:
         path: a Python file with `get_config(arg)`, or the name of a packaged config, `NAME:ARG`.
-            `devices=N` in ARG adapts it to N devices, see `train.spread`.
         overrides: `--config.a.b=value`; of several for one key the last counts.
 
     Raises:
@@ -104,19 +102,14 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
             value.
     """
     from xling_jax.eval.tasks import TASKS
-    from xling_jax.train.experiment import Experiment, complete
-    from xling_jax.train.spread import spread_over_devices
+    from xling_jax.train.experiment import Experiment
 
-    path, devices = _split_devices(path)
     config = _run_config_file(path).to_dict()
     with _naming(path):
         model = _model_init(config, overrides)
         if model and not config.get("encoder"):
             _take_encoder(config, model)
         _override(config, overrides)
-        if devices:
-            config = complete(config)
-            spread_over_devices(config, devices)
         if model and not config.get("vocab", {}).get("model"):
             _take_vocab(config, model)
         for task in config.get("evaluation", {}):
@@ -126,9 +119,6 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
 
 def load_options(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The values of a config for a command that trains nothing; arguments and errors as `load`."""
-    path, devices = _split_devices(path)
-    if devices:
-        raise ConfigError(f"--config {path}: devices={devices} is for configs that train")
     config = _run_config_file(path).to_dict()
     for key, text in _by_key(overrides).items():
         with wrong_use(f"--config.{key}"):
@@ -154,18 +144,6 @@ def _naming(path: str) -> Iterator[None]:
         raise ConfigError(str(error)) from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"--config {path}: {one_line(error)}") from error
-
-
-def _split_devices(path: str) -> tuple[str, int]:
-    """`FILE:devices=8,small` -> (`FILE:small`, 8); 0 if the argument does not name any."""
-    name, colon, arg = path.partition(":")
-    parts = arg.split(",")
-    given = [part for part in parts if part.startswith("devices=")]
-    counts = [part.removeprefix("devices=") for part in given]
-    if len(counts) > 1 or not all(count.isdecimal() and int(count) > 0 for count in counts):
-        raise ConfigError(f"--config {path}: devices= must be given once, as a positive number")
-    rest = ",".join(part for part in parts if part not in given)
-    return f"{name}{colon if rest or not given else ''}{rest}", int(counts[0]) if counts else 0
 
 
 def _run_config_file(path: str) -> ConfigDict:

@@ -166,13 +166,6 @@ def test_notebook_is_committed_clean(name):
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_pins_no_jax_and_asks_for_no_tensorflow(name):
-    text = source(name)
-    assert not re.search(r"\bjax(lib)?(\[\w+\])?\s*(==|~=|<|>)", text)
-    assert "tensorflow" not in text.lower() and "[train]" not in text
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_notebook_begins_with_the_same_installation(name):
     first = {n: next(c for c in read(n)["cells"] if c["cell_type"] == "code") for n in NOTEBOOKS}
     assert first[name]["source"] == first["quickstart"]["source"]

@@ -34,18 +34,3 @@ def test_a_parquet_data_set_of_hugging_face_becomes_an_encoder_in_two_commands(t
     xling(tmp_path, "train", "--workdir=w", corpus, *TINY)
     xling(tmp_path, "embed", "--model=w", "--input=a.tsv", "--output=a.npy")
     assert (tmp_path / "a.npy").stat().st_size > 1000
-
-
-@pytest.mark.exhaustive  # the page on mining has these commands, too
-def test_filter_prepare_and_train_are_three_commands(tmp_path):
-    write_tsv(tmp_path / "crawled.tsv")
-    xling(
-        tmp_path, "mine", "--model=mini", "--pairs=crawled.tsv", "--output=clean.tsv", "--top=200"
-    )
-    lines = (tmp_path / "clean.tsv").read_text().splitlines()
-    assert lines[0].startswith("score\t") and len(lines) == 201
-    corpus = "--config.data.corpora=('tsv:clean.tsv',)"
-    said = xling(tmp_path, "prepare", "--workdir=w", corpus, *TINY)
-    assert "of 200 rows" in said
-    xling(tmp_path, "train", "--workdir=w", corpus, *TINY)
-    assert (tmp_path / "w/encoder/config.json").exists()

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import random
-import re
 import shlex
 import subprocess
 import sys
@@ -147,29 +146,6 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path, capsy
     (held_out,) = [word for word in commands[0] if word.startswith("--config.data.exclude=")]
     assert held_out.count(".dev.tsv.gz") == 3
     assert not (tmp_path / "w").exists()
-
-
-def test_careless_pairs_have_one_side_changed_and_only_languages_of_the_config(
-    data, tmp_path, monkeypatch
-):
-    import mini_text
-
-    rows = [("Ähm, ja!", "Éh, yes!", "Olá"), ("", "", "Não há"), ("Nur dies.", "", "")] * 50
-    write(data / "parallel/stories.tsv.gz", ("de", "en", "pt"), rows)
-    made = tmp_path / "made.tsv"
-    mini_text.write_careless(load("mini"), data, made)
-    header, *lines = made.read_text("utf-8").splitlines()
-    assert header.split("\t") == [*LANGUAGES]
-    of_stories = [line.split("\t")[:2] for line in lines if "yes" in line or "Ähm" in line]
-    assert len(of_stories) > 20
-    for german, english in of_stories:
-        assert (german == "Ähm, ja!") != (english == "Éh, yes!")
-    assert not any("Nur" in line or "há" in line for line in lines)
-    monkeypatch.setattr(mini_text, "NUM_CARELESS", dict.fromkeys(mini_text.NUM_CARELESS, 5))
-    mini_text.write_careless(load("mini"), data, made)
-    lines = made.read_text("utf-8").splitlines()[1:]
-    assert sum(bool(re.search("</|<br|&nbsp;", line)) for line in lines) in (4, 5)  # or an address
-    assert 20 <= len(lines) <= 25  # most words are too short for a typo
 
 
 def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):

@@ -55,9 +55,3 @@ def test_pytorch_trains_and_encodes_in_turns_with_ours(tmp_path):
     page = (tmp_path / "page/README.md").read_text()
     for row in ("small | eager, chunked loss", "tiny, 128 tokens | compiled"):
         assert re.search(rf"\| {re.escape(row)} \| [\d.]+ \| [\d.]+ \|", page), page
-
-
-@pytest.mark.exhaustive
-def test_no_part_begins_after_the_deadline(tmp_path):
-    done = check(tmp_path / "page", "--minutes", "0", "--parts", "Device")
-    assert done.returncode == 1 and "no time left" in (tmp_path / "page/README.md").read_text()

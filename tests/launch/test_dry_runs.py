@@ -158,12 +158,6 @@ def test_a_task_waits_for_its_command_to_end_after_sigterm(tmp_path):
     assert (tmp_path / "saved").exists() and not (tmp_path / "failed").exists()
 
 
-def test_the_batch_script_knows_the_commands():
-    text = (ROOT / "launch/slurm.sh").read_text()
-    known = re.search(r"^commands=\((.*)\)$", text, re.MULTILINE)[1].split()
-    assert known == list(COMMANDS)
-
-
 def test_the_scripts_run_the_commands_that_join_other_processes(launcher, tmp_path):
     for name in COMMANDS:
         parser = argparse.ArgumentParser()
@@ -386,17 +380,6 @@ def test_what_a_worker_is_told_starts_once_and_stops(launcher, tmp_path):
     assert wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 20)
 
 
-def test_a_worker_on_which_nothing_is_installed_or_starts_says_so(launcher, tmp_path):
-    start = remote_command(launcher, "start", *TRAIN, "gs://b/w")
-    assert worker(tmp_path, start).returncode == 1
-    assert [path.name for path in tmp_path.glob("xling*")] == []
-    write_program(tmp_path / "bin/nohup", "#!/bin/sh\n")  # as on a full disk: no number is written
-    write_program(tmp_path / "bin/sleep", "#!/bin/sh\n")
-    (tmp_path / "xling_jax").mkdir()
-    started = worker(tmp_path, start, str(tmp_path / "bin"))
-    assert (started.returncode, started.stdout) == (1, "not started, the disk may be full\n")
-
-
 def test_babysit_sees_the_status_of_its_own_command_only(launcher, tmp_path):
     status = tmp_path / "xling_jax/xling.status"
 
@@ -465,38 +448,11 @@ def test_wrong_use_is_one_line(words, launcher):
     assert line.startswith(f"launch/{words.split()[0]}: ") and message in line
 
 
-@pytest.mark.parametrize("script", ["tpu.sh", "gke.sh", "slurm.sh", "local.sh"])
-def test_help_tells_actions_and_variables(script, launcher):
-    ran = launcher.run([script, "--help"])
-    assert (ran.returncode, ran.stderr, launcher.calls()) == (0, "", [])
-    text = (ROOT / "launch" / script).read_text()
-    internal = {"RANDOM", "SECONDS", "TMPDIR", "VARIABLE", "WORDS"}
-    for variable in set(re.findall(r"\$\{?([A-Z]+)\b", text)) - internal:
-        assert variable in ran.stdout, variable
-    for actions in re.findall(r"^(\w+(?: \| \w+)*)\) ", text, re.MULTILINE):
-        for action in actions.split(" | "):
-            assert f"{script} [--dry-run] {action}" in ran.stdout
-    assert "--dry-run" in ran.stdout
-    assert max(map(len, ran.stdout.splitlines())) <= 100
-
-
 SCRIPTS = sorted(str(path) for top in ("launch", "lab") for path in (ROOT / top).rglob("*.sh"))
 
 
 def test_shell_syntax():
     subprocess.run(["bash", "-n", *SCRIPTS], check=True)
-
-
-@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
-def test_an_environment_that_could_not_be_made_is_made_again(tmp_path):
-    """Without ensurepip, venv fails when the interpreter is already in its place."""
-    made = 'mkdir -p .venv/bin && touch .venv/bin/python && echo "$@" >> calls'
-    for status in (1, 0, 0):
-        write_program(tmp_path / "python", f"#!/bin/sh\n{made}; exit {status}\n")
-        words = ["make", "-f", str(ROOT / "Makefile"), "PYTHON=./python", ".venv/bin/python"]
-        ran = subprocess.run(words, cwd=tmp_path, capture_output=True)
-        assert (ran.returncode == 0) == (status == 0)
-    assert (tmp_path / "calls").read_text() == 2 * "-m venv .venv\n"
 
 
 def test_shellcheck():

@@ -1,21 +1,17 @@
 """launch/local.sh: processes that find each other, stop together and continue."""
 
 import contextlib
-import json
 import os
 import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-import xling_jax
-from tests.cli.corpora_for_cli import arguments, write_tsv
 from tests.launch.scripts import ROOT, write_program
 from tests.train.processes import wait_for
 
@@ -94,18 +90,6 @@ def check_none_left(workdir: Path) -> None:
             assert wait_for(lambda: not members_of(int(pid)), 10), pid  # noqa: B023
 
 
-@pytest.mark.exhaustive
-def test_processes_that_finish(programs, tmp_path):
-    process = start_actors(programs, tmp_path, "finishes", "finishes")
-    shown, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (0, "")
-    assert shown == (tmp_path / "logs/process-0.log").read_text()
-    check_none_left(tmp_path)
-    process = start_actors(programs, tmp_path, "finishes")
-    assert process.communicate(timeout=20)[0].count("is process") == 1  # not what was there before
-    assert (tmp_path / "logs/process-0.log").read_text().count("is process") == 2
-
-
 @pytest.mark.parametrize(
     "behavior, status", [pytest.param("fails", 3, marks=pytest.mark.exhaustive), ("dies", 137)]
 )
@@ -168,70 +152,3 @@ def test_ctrl_c_saves_and_a_second_one_kills(presses, status, programs, tmp_path
             os.killpg(pid, signal.SIGKILL)
         os.close(terminal)
     check_none_left(tmp_path)
-
-
-def start_training(workdir: Path, corpus: Path, programs: Path) -> subprocess.Popen:
-    """Two processes; always the same command."""
-    words = arguments("train", f"tsv:{corpus}", workdir, "--config.train.total_steps=20")
-    variables = {
-        "DEVICES": "1",
-        "GRACE": "5",
-        "PYTHONPATH": str(ROOT),
-        "JAX_COMPILATION_CACHE_DIR": "",
-    }
-    return subprocess.Popen(
-        [LOCAL, "2", *words],
-        env=environment(programs, variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def processes_of(workdir: Path) -> dict[int, list[str]]:
-    """The running processes that local.sh started for a workdir, as pid -> words."""
-    found = {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            if {str(workdir), "--coordinator"} <= {*words}:
-                found[int(directory.name)] = words
-    return found
-
-
-def pid_of(number: int, workdir: Path) -> int:
-    """The newest process that is process `number` of the command of a workdir."""
-    wanted = ["--process-id", str(number)]
-    return max(pid for pid, words in processes_of(workdir).items() if words[-3:-1] == wanted)
-
-
-@pytest.mark.exhaustive
-def test_training_with_a_process_killed_and_continued(tmp_path):
-    """Kills one of two after the first checkpoint; the same command then finishes."""
-    corpus, workdir = write_tsv(tmp_path / "corpus.tsv"), tmp_path / "w"
-    xling = tmp_path / "programs/xling"
-    write_program(xling, f'#!/bin/sh\nexec {sys.executable} -m xling_jax.cli.main "$@"\n')
-    process = start_training(workdir, corpus, xling.parent)
-    try:
-        assert wait_for((workdir / "checkpoints/00000002").exists, 300)
-        os.kill(pid_of(1, workdir), signal.SIGKILL)
-        killed = time.monotonic()
-        shown, _ = process.communicate(timeout=60)
-    finally:
-        process.terminate()  # which goes to the processes, if a check failed
-    assert process.returncode == 137, shown
-    assert time.monotonic() - killed < 20  # GRACE is 5
-    assert "process 1 exited with status 137" in shown
-    assert not (workdir / "encoder").exists()
-
-    process = start_training(workdir, corpus, xling.parent)
-    try:
-        shown, _ = process.communicate(timeout=300)
-    finally:
-        process.terminate()
-    assert process.returncode == 0, shown
-    assert "process 0 of 2, 1 of 2 devices" in shown and "resuming from checkpoint" in shown
-    steps = [json.loads(line)["step"] for line in (workdir / "metrics.jsonl").open()]
-    assert steps[-1] == 20 and steps == sorted(set(steps))
-    assert "resuming from checkpoint" in (workdir / "logs/process-1.log").read_text()
-    assert xling_jax.load(workdir).encode(["abcd"]).shape == (1, 16)

@@ -199,13 +199,6 @@ def test_equal_sentences_among_many_are_those_of_a_comparison_of_all_pairs():
     assert expected.sum() > 1000 and (found == expected).all()
 
 
-def test_bfloat16_vectors_are_compared_in_float32(embeddings):
-    halves = [jnp.asarray(array, jnp.bfloat16) for array in embeddings]
-    singles = [array.astype(jnp.float32) for array in halves]
-    for one, other in zip(leaves(compute(*halves, VALID)), leaves(compute(*singles, VALID))):
-        np.testing.assert_allclose(np.asarray(one, np.float32), other, rtol=0.01, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "loss, options",
     [

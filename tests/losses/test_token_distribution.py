@@ -233,14 +233,6 @@ def test_value_and_gradients_equal_the_formula(arrays, chunks):
         np.testing.assert_allclose(gradient, right, atol=2e-6)
 
 
-def test_without_gradient_jit_bias_and_row_weights_the_value_is_the_formula(arrays):
-    hidden, table, ids, label_weights, weights, bias = arrays
-    labels = Labels(ids, label_weights)
-    values = token_distribution_kl(hidden, table, labels, vocab_size=VOCAB)
-    plain = (hidden, table, ids, label_weights, np.ones_like(weights), np.zeros_like(bias))
-    np.testing.assert_allclose(values, reference(*plain)[:2], rtol=1e-6)
-
-
 def test_padding_rows_of_the_table_are_not_in_the_softmax(arrays):
     hidden, table, *others, bias = arrays
     real = np.arange(ROWS) < VOCAB
@@ -249,17 +241,6 @@ def test_padding_rows_of_the_table_are_not_in_the_softmax(arrays):
     (value, _), gradients = with_gradients()(hidden, huge, *others, high)
     np.testing.assert_allclose(value, reference(*arrays)[0], rtol=1e-6)
     assert not gradients[1][VOCAB:].any() and not gradients[2][VOCAB:].any()
-
-
-def test_two_entries_of_one_id_are_two_divergences_added(arrays):
-    hidden, table, ids, label_weights, weights, bias = arrays
-    hidden_id = ids[:, :1]  # of weight 1 in a distribution of its own
-    both_ids = np.concatenate([ids, hidden_id], 1)
-    both_weights = np.concatenate([label_weights, np.ones((BATCH, 1), np.float32)], 1)
-    value, _ = loss(hidden, table, both_ids, both_weights, weights, bias)
-    first = reference(*arrays)[0]
-    second = reference(hidden, table, hidden_id, np.ones((BATCH, 1)), weights, bias)[0]
-    np.testing.assert_allclose(value, first + second, rtol=1e-6)
 
 
 def test_bfloat16_stays_close(arrays):

@@ -104,16 +104,6 @@ def test_output_bias_and_weights_equal_the_formula(arrays, chunks):
     np.testing.assert_allclose(without_gradient, expected[:2], rtol=2e-6)
 
 
-def test_without_gradient_and_jit_zeros_are_no_bias_and_weights_count_tokens(arrays):
-    hidden, table, labels, mask = arrays
-    plain = loss(*arrays)
-    np.testing.assert_allclose(plain, reference_loss(arrays)[:2], rtol=1e-6)
-    with_zeros = loss(*arrays, output_bias=np.zeros(ROWS, np.float32))
-    np.testing.assert_allclose(with_zeros, plain, rtol=1e-6)
-    doubled = loss(hidden, table, labels, 2.0 * mask)
-    np.testing.assert_allclose(doubled, 2 * np.array(plain), rtol=1e-6)
-
-
 def test_a_fully_masked_batch_has_loss_and_gradient_zero(arrays):
     hidden, table, labels, mask = arrays
     (value, _), gradients = with_gradients()(hidden, table, labels, np.zeros_like(mask))

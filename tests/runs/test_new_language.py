@@ -43,13 +43,6 @@ def test_an_extended_vocabulary_keeps_ids_and_splits_of_the_old_text(kind, size,
     assert (ids >= old.size).sum() > 2 and (new.unk_id in old.encode(["хлеб"])[0])
 
 
-def test_pieces_inside_a_word_are_split_without_a_space_before_them(latin):
-    whole, inside = split_pieces(latin, ["\u2581house", "house"])
-    assert latin.pieces()[whole[0]].startswith("\u2581")
-    assert not any("\u2581" in latin.pieces()[i] for i in inside)
-    assert "".join(latin.pieces()[i] for i in inside) == "house"
-
-
 def test_new_rows_are_means_of_what_spelled_them_or_of_their_translations(latin, tmp_path):
     new = extended(latin, sentences((*RUSSIAN, "housestone")), size=75)
     first = latin.size

@@ -74,15 +74,6 @@ def test_a_batch_holds_the_planned_rows_between_their_special_tokens(directory):
         assert "source_language" not in batch
 
 
-def test_source_and_target_are_translations(directory):
-    data = batches(directory)
-    batch, direction = data[0], data.directions[data.plan[0].pair]
-    shift = 17 * (LANGUAGES.index(direction.target) - LANGUAGES.index(direction.source))
-    words = batch["source_tokens"] >= 4
-    translated = 4 + (batch["source_tokens"][words] - 4 + shift) % 56
-    np.testing.assert_array_equal(batch["target_tokens"][words], translated)
-
-
 @pytest.mark.parametrize("processes", [2, 4])
 def test_slices_of_all_processes_make_the_global_batch(directory, processes):
     whole = batches(directory)
@@ -94,11 +85,6 @@ def test_slices_of_all_processes_make_the_global_batch(directory, processes):
         slices = [part[index] for part in parts]
         joined = {k: np.concatenate([part[k] for part in slices]) for k in slices[0]}
         assert equal(joined, whole[index])
-
-
-def test_processes_that_do_not_divide_a_batch_are_refused(directory):
-    with pytest.raises(ValueError, match="process_count=3"):
-        batches(directory, process_count=3)
 
 
 def test_both_directions_carry_the_source_language_too(directory):

@@ -72,12 +72,6 @@ def test_only_the_last_batch_of_an_epoch_has_padding_rows():
     assert all(entry.bucket == BUCKETS[-1] for entry in padded)
 
 
-def test_epochs_shuffle_rows_and_batches_anew():
-    first, second = epochs_of(make_plan(), "ab", 2)
-    assert [tuple(e.rows) for e in first] != [tuple(e.rows) for e in second]
-    assert [e.bucket for e in first] != [e.bucket for e in second]
-
-
 def test_no_batch_has_the_rows_of_one_of_another_epoch_or_pair():
     plan = make_plan({"ab": np.full(60, 4), "ba": np.full(60, 4)})
     batches_of = lambda *which: {frozenset(entry.rows.tolist()) for entry in plan.one_pass(*which)}
@@ -113,18 +107,6 @@ def test_an_epoch_draws_as_many_rows_as_there_are_whatever_a_batch_holds():
         assert abs(drawn - 2400) < 200  # 300 batches draw 3,000 on average, with 1.0 3,600
     one = make_plan(random_lengths(ab=61))
     assert one.epoch == pytest.approx(one.batches_per_epoch["ab"])
-
-
-def test_batch_numbers_beyond_a_block_of_draws_continue_the_epochs(monkeypatch):
-    monkeypatch.setattr(batching, "_DRAW_BLOCK", 16)
-    plan = make_plan()
-    seen = dict.fromkeys(range(3), 0)
-    for index in range(100):
-        entry = plan[index]
-        per_epoch = plan.batches_per_epoch[plan.pairs[entry.pair]]
-        assert entry.epoch == seen[entry.pair] // per_epoch
-        seen[entry.pair] += 1
-    assert same(make_plan()[99], plan[99])
 
 
 def test_threads_that_ask_at_the_same_time_get_the_same_plan(monkeypatch):
@@ -239,12 +221,6 @@ def test_a_short_run_has_no_more_lengths_than_its_updates_are_worth():
         counts, lambda lengths: make_buckets(lengths, 600, 1), 0.0, most
     )
     assert len(chosen(32)) > 2 and len(chosen(2)) == 2 and chosen(1) == (59,)
-
-
-def test_sentences_of_one_token_fit_the_shortest_bucket():
-    counts = {"ab": count_lengths(np.ones((2, 5), int))}
-    buckets_of = lambda lengths: make_buckets(lengths, max_tokens=0, batch_multiple=1, batch_size=2)
-    assert choose_bucket_lengths(counts, buckets_of, 1.0) == (3,)
 
 
 def test_a_pair_without_a_row_that_fits_is_named():

@@ -98,14 +98,6 @@ def _interrupt(*_):
 
 
 @pytest.mark.exhaustive
-def test_a_run_beyond_its_total_steps_is_finished_and_exports_the_best(run, tmp_path):
-    assert run(tmp_path).finished
-    result = run(tmp_path, total_steps=6)
-    assert (result.step, result.total_steps, result.finished) == (8, 6, True)
-    assert (result.exported_step, result.metrics) == (4, {METRIC: SCORES[4]})
-
-
-@pytest.mark.exhaustive
 def test_a_run_that_is_shortened_to_where_it_was_stopped_evaluates_there(run, tmp_path):
     assert not run(tmp_path, stop_at=6).finished
     assert evaluations(tmp_path) == {4: SCORES[4]}

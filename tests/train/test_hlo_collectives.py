@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.hlo_collectives import array_bytes, read_collectives, summary
+from benchmarks.hlo_collectives import read_collectives, summary
 
 # Written by hand after what the CPU's and a TPU's compiler print.
 LOOP = """\
@@ -79,24 +79,3 @@ def test_the_forms_of_a_tpu():
     # The text has one device's part of it.
     assert reduced == ("reduce-scatter", ("f32[2,3]",), 8 * 24, 8, 1, False)
     assert reduced.wire_bytes == 7 / 8 * 8 * 24
-
-
-@pytest.mark.parametrize(
-    "shape, size",
-    [
-        ("f32[]", 4),
-        ("bf16[3,5]", 30),
-        ("pred[7]", 7),
-        ("s4[6]", 3),
-        ("f8e4m3fn[10]", 10),
-        ("c64[2]", 16),
-        ("f32[0,4]", 0),
-    ],
-)
-def test_bytes_of_an_array(shape, size):
-    assert array_bytes(shape) == size
-
-
-def test_text_without_a_program_is_refused():
-    with pytest.raises(ValueError, match="no ENTRY computation"):
-        read_collectives("HloModule nothing", 8)

@@ -90,24 +90,6 @@ def test_overflow_in_one_micro_batch_skips_the_whole_update(order):
     np.testing.assert_array_equal(state.params["w"], START)
 
 
-def test_micro_batches_are_divided_by_the_scale_once():
-    state, steps = make(with_loss_scale(optax.sgd(0.5)))
-    accumulator = steps.first(state, make_batch(0.5), np.int32(0))
-    accumulator = steps.more(accumulator, state, make_batch(0.25), np.int32(1))
-    state, _ = steps.apply(state, accumulator)
-    np.testing.assert_array_equal(state.params["w"], START - 0.5 * (0.5 + 0.25) / 6)
-
-
-def test_the_scale_doubles_after_enough_good_updates_in_a_row(monkeypatch):
-    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 3)
-    state, steps = make(with_loss_scale(optax.sgd(0.0)))
-    scales = []
-    for index, batch in enumerate([GOOD, GOOD, OVERFLOW, GOOD, GOOD, GOOD, GOOD]):
-        state, sums = steps.train(state, batch, np.int32(index))
-        scales.append(float(sums["loss_scale"]) / SCALE)
-    assert scales == [1, 1, 0.5, 0.5, 0.5, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("updates", "expected"),
     [(3, [1, 1, 2, 2, 2, 4, 4, 4, 8]), (1, [2.0**n for n in range(1, 10)] + [2.0**9] * 3)],

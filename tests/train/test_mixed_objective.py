@@ -165,16 +165,6 @@ def test_every_family_of_terms_goes_with_the_lightweight_encoder():
     assert sums["translation_loss_count"] == 7  # with </s> appended, one sentence a pair
 
 
-def test_equal_sentences_are_no_negatives_on_demand():
-    context, batch = make_setting(), make_batch()
-    for side in ("source_tokens", "target_tokens"):
-        batch[side][1] = batch[side][0]
-    params = make_params(context)
-    terms = lambda ignore: {"alignment": {"weight": 1.0, "ignore_equal": ignore}}
-    with_copy, without = (run(context, terms(ignore), params, batch)[0] for ignore in (False, True))
-    assert without < with_copy
-
-
 def test_what_terms_read_decides_what_is_built():
     assert parts_read({"translation": {"weight": 1.0}}) == {"decoder"}
     assert parts_read({"distance": {"weight": 1.0}, "translation": {"weight": 0.0}}) == {"target"}

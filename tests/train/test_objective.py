@@ -172,12 +172,6 @@ def test_the_normalizer_counts_the_labels_of_the_decoder(drop_first, append_eos)
     assert normalizer(endless, inputs) == count
 
 
-def test_flops_are_counted_without_what_is_computed_again():
-    objective = make_objective(make_model())
-    chunked = dataclasses.replace(objective.context, encode_chunks=2)
-    assert dataclasses.replace(objective, context=chunked).without_remat() == objective
-
-
 def test_training_randomness_is_a_function_of_the_key(params):
     loss_fn = make_objective(make_model(dropout=0.3), distance=CONSTRAINT)
     run = jax.jit(lambda key: loss_fn(params, make_batch(), key, True)[0])
@@ -205,13 +199,3 @@ def test_training_randomness_is_a_function_of_the_key(params):
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         make_objective(make_model(), **settings)
-
-
-def test_a_constraint_alone_trains_no_decoder(params):
-    loss_fn = make_objective(
-        make_model(), translation={"weight": 0.0}, distance=CONSTRAINT, reduction="mean"
-    )
-    gradient = jax.jit(jax.grad(lambda p: loss_fn(p, make_batch(), jax.random.key(0), True)[0]))
-    gradient = gradient(params)
-    assert all(not leaf.any() for leaf in jax.tree.leaves(gradient["decoder"]))
-    assert any(leaf.any() for leaf in jax.tree.leaves(gradient["encoder"]))

@@ -1,21 +1,8 @@
 import pytest
 
-from xling_jax.train.options import Epoch, resolve, resolve_schedule, run_length, split_unit
+from xling_jax.train.options import Epoch, resolve, resolve_schedule, run_length
 
 EPOCH = Epoch(steps=250.0, examples=32_000)
-
-
-@pytest.mark.parametrize(
-    "key, split",
-    [
-        ("warmup_steps", ("warmup", "steps")),
-        ("evaluate_every_epochs", ("evaluate_every", "epochs")),
-        ("peak_value", ("peak_value", None)),
-        ("steps", ("steps", None)),
-    ],
-)
-def test_a_duration_is_known_by_its_unit(key, split):
-    assert split_unit(key) == split
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tests.train.synthetic import smoke_experiment
-from xling_jax.config import load
 from xling_jax.models import registry
 from xling_jax.models.tlaser import TLaserEncoder
-from xling_jax.train.training import check, resolve
+from xling_jax.train.training import resolve
 
 
 class WrongSize(TLaserEncoder):
@@ -53,21 +52,6 @@ def test_frozen_parameters_stay_and_the_others_move(names):
 def test_frozen_names_that_cannot_be_are_refused(names, message):
     with pytest.raises(ValueError, match=rf"train\.frozen.*{message}"):
         resolve(smoke_experiment(frozen=names))
-
-
-def test_chunks_must_divide_the_batches_of_one_direction_too():
-    def check_pairs(pairs):
-        words = ["data.both_directions=True", "data.batch_size=8", "data.max_tokens=0"]
-        words += [
-            f"data.pairs={pairs!r}",
-            "languages=('de','en','es')",
-            "objective.encode_chunks=16",
-        ]
-        check(load("t_laser:smoke", [f"--config.{word}" for word in words]))
-
-    check_pairs(("de-en", "en-de"))
-    with pytest.raises(ValueError, match="encode_chunks=16 must divide the 8 sentences"):
-        check_pairs(("de-en", "en-de", "es-en"))
 
 
 def test_the_schedule_begins_anew_for_each_extension():

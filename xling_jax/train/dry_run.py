@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.extend import backend
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 
 from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_layers import padded_vocab_size
@@ -89,33 +89,37 @@ def describe(experiment: Experiment) -> str:
     """The resolved config, sizes, buckets, FLOPs and memory, as text.
 
     Memory is that of XLA's plan for the longest bucket, compiled for this machine's devices; other
-    kinds of devices differ somewhat. A `mesh` of more devices than there
-    are is compiled for that many simulated CPU devices.
+    kinds of devices differ somewhat. A `mesh` of more devices than there are is compiled for that
+    many simulated CPU devices.
     """
     pretended = _pretend_devices(experiment)
     mesh = make_mesh(**experiment.mesh)
     training = resolve(experiment, num_devices=mesh.size)
     data, shapes = experiment.data, training.shapes
     check_batch_multiple(data.batch_multiple)
-    buckets, directions = data.buckets(_shown_lengths(data)), data.directions()
-
-    lines = [json.dumps(experiment.config, indent=2, ensure_ascii=False), ""]
+    buckets = data.buckets(_shown_lengths(data))
     count, notes = count_parameters(shapes.params), _conventions(experiment)
-    lines += [
+    accumulation, longest = data.accumulation_steps, buckets[-1]
+    tokens = max(map(math.prod, buckets)) * accumulation
+    lines = [
+        json.dumps(experiment.config, indent=2, ensure_ascii=False),
+        "",
         f"parameters        {count:,} (encoder {count_parameters(shapes.params['encoder']):,})",
         f"  as published    {published_count(experiment):,}" + (notes and f" ({notes})"),
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
-        f"directions        {', '.join(str(direction) for direction in directions)}",
-        f"micro-batches     {data.accumulation_steps} per update, up to "
-        f"{max(map(math.prod, buckets)) * data.accumulation_steps:,} padded tokens per side",
+        f"directions        {', '.join(map(str, data.directions()))}",
+        f"micro-batches     {accumulation} per update, up to {tokens:,} padded tokens per side",
+        *_flops(training, buckets),
+        _programs(data),
     ]
-    both = any(direction.both for direction in directions)
-    lines += _flops(training, buckets, both)
-    lines.append(_programs(data))
-    compiled = compile_update(training, mesh, buckets[-1], both)
-    memory = update_memory(training, mesh, compiled)
-    lines += _memory(experiment, mesh, shapes, memory, buckets[-1])
+    memory = update_memory(training, mesh, compile_update(training, mesh, longest, _both(data)))
+    lines.append(f"memory per device {sum(memory) / _GIB:.3f} GiB")
+    for name, size in memory._asdict().items():
+        lines.append(f"  {name.replace('_', ' '):15} {size / _GIB:.3f}")
+    dtype, platform = compute_dtype(experiment.compute_dtype).name, mesh.devices.flat[0].platform
+    shape = f"{longest.batch_size:,} x {longest.length} tokens over {mesh.size} devices"
+    lines[-1] += f"   activations of {shape}, in {dtype} on {platform}"
     return "\n".join(lines)
 
 
@@ -124,8 +128,12 @@ def planned_memory(experiment: Experiment) -> Memory:
     mesh = make_mesh(**experiment.mesh)
     training, data = resolve(experiment, num_devices=mesh.size), experiment.data
     bucket = data.buckets(_shown_lengths(data))[-1]
-    compiled = compile_update(training, mesh, bucket, any(d.both for d in data.directions()))
-    return update_memory(training, mesh, compiled)
+    return update_memory(training, mesh, compile_update(training, mesh, bucket, _both(data)))
+
+
+def _both(data: DataOptions) -> bool:
+    """Whether there are micro-batches that train both directions of a pair."""
+    return any(direction.both for direction in data.directions())
 
 
 def _pretend_devices(experiment: Experiment) -> bool:
@@ -146,24 +154,20 @@ def _shown_lengths(data: DataOptions) -> tuple[int, ...]:
     return data.bucket_lengths or (*(p for p in powers if p < data.limit), data.limit)
 
 
-def _flops(training: Training, buckets: tuple[Bucket, ...], both: bool) -> list[str]:
-    lines, data = [""], training.experiment.data
+def _flops(training: Training, buckets: tuple[Bucket, ...]) -> list[str]:
+    lines, data, objective = [""], training.experiment.data, training.objective
     if not data.bucket_lengths:
-        lines = [
-            "",
+        lines += [
             "The bucket lengths will be chosen from the text: the fewest with which "
             f"{EFFICIENCY:.0%} of the tokens are real,",
             f"up to {data.longest_bucket} tokens. Some possible ones:",
         ]
-    flops_of = flops.FlopsByShape(training.objective, training.shapes.params)
-    counts = [flops_of(training.objective.abstract_batch(bucket, both)) for bucket in buckets]
+    flops_of = flops.FlopsByShape(objective, training.shapes.params)
+    counts = [flops_of(objective.abstract_batch(bucket, _both(data))) for bucket in buckets]
     unit, size = ("TFLOP", 1e12) if max(counts) >= 1e11 else ("GFLOP", 1e9)
     lines += [f"bucket length   rows   tokens a side   {unit} per micro-batch"]
-    for bucket, count in zip(buckets, counts):
-        tokens = bucket.length * bucket.batch_size
-        lines.append(
-            f"{bucket.length:13,} {bucket.batch_size:6,} {tokens:15,} {count / size:23.3f}"
-        )
+    for (length, rows), count in zip(buckets, counts):
+        lines.append(f"{length:13,} {rows:6,} {length * rows:15,} {count / size:23.3f}")
     least, most = (n(counts) * data.accumulation_steps / size for n in (min, max))
     return [*lines, "", f"FLOPs per update  {least:,.3f} to {most:,.3f} {unit}"]
 
@@ -190,30 +194,3 @@ def compile_update(training: Training, mesh: Mesh, bucket: Bucket, both: bool) -
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     # Half of the time goes into optimizing machine code, which will not run.
     return lowered.compile({"xla_backend_optimization_level": 0} if on_cpu else None)
-
-
-def _memory(
-    experiment: Experiment, mesh: Mesh, shapes: TrainState, memory: Memory, bucket: Bucket
-) -> list[str]:
-    """One device's memory, and how the state's share falls with fsdp."""
-    platform = mesh.devices.flat[0].platform
-    dtype = compute_dtype(experiment.compute_dtype).name
-    notes = {
-        "temporaries": f"activations of {bucket.batch_size:,} x {bucket.length} tokens over "
-        f"{mesh.size} devices, in {dtype} on {platform}"
-        + (", plus whole parameters in use" if mesh.shape["fsdp"] > 1 else "")
-    }
-    lines = [f"memory per device {sum(memory) / _GIB:.3f} GiB"]
-    for name, size in memory._asdict().items():
-        note = f"   {notes[name]}" if name in notes else ""
-        lines.append(f"  {name.replace('_', ' '):15} {size / _GIB:.3f}{note}")
-    if mesh.size > 1:
-        sizes = [1 << power for power in range(mesh.size.bit_length())]
-        state = {
-            fsdp: sum(state_memory(AbstractMesh((mesh.size // fsdp, fsdp), AXES), shapes)) / _GIB
-            for fsdp in sizes
-            if mesh.size % fsdp == 0
-        }
-        falling = ", ".join(f"{size:.3f} at fsdp={fsdp}" for fsdp, size in state.items())
-        lines.append(f"  without temporaries: {falling}")
-    return lines
