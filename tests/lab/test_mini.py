@@ -16,7 +16,6 @@ import pytest
 
 import xling_jax
 from tests.lab.scripts import LAB
-from xling_jax.config import load
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
 
@@ -146,33 +145,6 @@ def test_a_dry_run_names_every_command_and_touches_nothing(data, tmp_path, capsy
     (held_out,) = [word for word in commands[0] if word.startswith("--config.data.exclude=")]
     assert held_out.count(".dev.tsv.gz") == 3
     assert not (tmp_path / "w").exists()
-
-
-def test_text_that_is_made_of_other_text(data, tmp_path, apertium, monkeypatch):
-    monkeypatch.setenv("PATH", str(apertium), prepend=os.pathsep)
-    import mini_text
-
-    made, config = tmp_path / "made.tsv", load("mini")
-    mini_text.write_translated(config, data, made)
-    header, *lines = made.read_text("utf-8").splitlines()
-    assert header.split("\t") == [*LANGUAGES]
-    # The mark is back, the Spanish ones are gone, and so is the row with a word left as it was.
-    italian = ["\tGood evening.\t\t\tBUENAS TARDES.", "\tYes!\t\t\tSÍ!"]
-    spanish = "\tOne two.\tUN DEUX.\tUn deux.\t"
-    assert sorted(lines) == [italian[0], spanish, italian[1]]
-
-    write(data / "retrieval/more.dev.tsv.gz", ("en", "it"), [("Good night.", "Buenas, tardes")])
-    mini_text.write_translated(config, data, made)
-    assert sorted(made.read_text("utf-8").splitlines()[1:]) == [spanish, italian[1]]
-
-    mini_text.write_emoji(config, data, made)
-    rows = [line.split("\t") for line in made.read_text("utf-8").splitlines()[1:]]
-    assert ["zebra", "zebra", "cebra", "zèbre", "zebra"] in rows
-    signs = [row for row in rows if any(cell.endswith(" 🦓") for cell in row)]
-    assert len(signs) == 20 and all(len([*filter(None, row)]) == 2 for row in signs)
-    assert not any(
-        sentiment in cell for row in rows for cell in row for sentiment in mini_text.SKIN_TONES
-    )
 
 
 def test_the_values_of_an_english_sentence():

@@ -175,16 +175,10 @@ NIGHTS = {
         ["create", "scp", "start", "delete", "create", "scp", "start", "start", "delete"],
         (0, ""),
     ),
-    "used wrongly": ([("READY", "2")], [], (2, "was used wrongly")),
     "fails now and then": (
         [("READY", "1"), ("READY", "1"), ("READY", "143"), ("READY", "unknown"), ("READY", "0")],
         ["start", "start", "start", "start", "delete"],
         (0, ""),
-    ),
-    "done, and gcloud fails to delete": (
-        [("READY", "0"), ("READY", "no delete"), ("gone", "no delete")],
-        [],
-        (0, "READY 0"),
     ),
 }
 
@@ -209,7 +203,6 @@ case $words in
 *scp*) echo scp >> "$LOOKS.done" ;;
 *" create "*) echo create >> "$LOOKS.done" ;;
 *" delete "*)
-    ! grep -q "no delete" "$LOOKS" || exit 1
     echo delete >> "$LOOKS.done" ;;
 esac
 """
@@ -263,7 +256,6 @@ def test_babysit_creates_and_continues_until_the_command_is_done(night, launcher
 RESUMED = {
     "queue, preempted": ("PREEMPTED", "", ["SUSPENDED", "ACTIVE"], "delete create scp start"),
     "deleted before": ("gone", "", [], "create scp start"),
-    "installed in part": ("READY", "bare", [], "scp start"),
     "there": ("READY", "143", [], "start"),
     "gcloud cannot tell": (
         "unknown",
@@ -423,14 +415,11 @@ def without(known: dict[str, str], name: str) -> dict[str, str]:
 WHOLE = "must be a whole number of at least"
 WRONG = {  # what is run, variables, what is said
     "tpu.sh fly": (TPU, "is not create, install"),
-    "tpu.sh babysit --quiet evaluate": (TPU, "'evaluate' cannot run in several processes"),
     "slurm.sh --nodes 4 fly": ({}, "'fly' is not a command of xling"),
     "slurm.sh train --workdir gs://b/w": ({}, "set LOGS=DIRECTORY"),
     "local.sh 0 train": ({}, "N='0' must be a number"),
     "tpu.sh create train": (without(TPU, "ZONE"), "set ZONE; see --help"),
-    "gke.sh start train": (without(GKE, "IMAGE"), "set IMAGE; see --help"),
     "tpu.sh babysit train": (TPU | {"EVERY_S": "1min"}, f"EVERY_S='1min' {WHOLE}"),
-    "local.sh 3 train --workdir w": ({"GRACE": "0.5"}, f"GRACE='0.5' {WHOLE}"),
     "slurm.sh --nodes=4 -p gpu train --workdir w": (
         IN_JOB,
         "this shell is in job 7, whose options are set; leave out --nodes=4 -p gpu, or "

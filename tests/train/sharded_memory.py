@@ -11,7 +11,6 @@ import jax
 
 from benchmarks.hlo_collectives import read_collectives
 from tests.train.synthetic import smoke_experiment
-from xling_jax.config import load
 from xling_jax.train import dry_run
 from xling_jax.train.batching import Bucket
 from xling_jax.train.dry_run import share_bytes, update_memory
@@ -29,15 +28,8 @@ def tlaser(values=MappingProxyType({})):
     return smoke_experiment({**given, **values})
 
 
-def laser():
-    """LASER: the recurrences of an encoder and of a decoder."""
-    family, changes = load("laser").config, {"dropout": 0.0, "width": 128, "embedding_width": 128}
-    return tlaser().replace({side: family[side] | changes for side in ("encoder", "decoder")})
-
-
-def update(experiment, fsdp: int, accumulation_steps: int = 1):
+def update(experiment, fsdp: int):
     """What an update needs on one of eight devices, and what they exchange."""
-    experiment = experiment.replace({"data.accumulation_steps": accumulation_steps})
     mesh = make_mesh(fsdp=fsdp)
     training = resolve(experiment, num_devices=mesh.size)
     shapes = training.shapes
@@ -63,7 +55,6 @@ def main() -> None:
     facts = {
         "data_parallel": update(tlaser(pieces), 1),
         "fsdp": update(tlaser(pieces), 8),
-        "recurrent": update(laser(), 8, accumulation_steps=4),
     }
     print(json.dumps(facts))
 

@@ -13,7 +13,7 @@ from xling_jax.train import loop
 from xling_jax.train.batches import read_batches
 from xling_jax.train.terms.alignment import Alignment
 from xling_jax.train.terms.term import Context, Inputs
-from xling_jax.train.training import VocabFacts, check, resolve
+from xling_jax.train.training import VocabFacts, resolve
 
 WIDTH, TAUGHT = 32, 8
 
@@ -60,18 +60,6 @@ def test_a_batch_has_the_vectors_of_its_rows(corpus):
             np.testing.assert_array_equal(found[:, :TAUGHT], expected)
     source_only = loop.open_batches(make(), corpus)[0]
     assert "source_teacher" in source_only and "target_teacher" not in source_only
-
-
-def test_the_shapes_that_are_checked_beforehand_are_those_of_the_batches(corpus):
-    for settings in ({}, {"fits": "own"}):
-        experiment = make(**settings)
-        check(experiment)
-        batches = loop.open_batches(experiment, corpus)
-        objective = resolve(experiment, VocabFacts(VOCAB_SIZE)).objective
-        bucket = batches.plan[0].bucket
-        shapes = {k: (v.shape, v.dtype) for k, v in batches[0].items()}
-        planned = objective.abstract_batch(bucket, both=False)
-        assert shapes == {k: (v.shape, v.dtype) for k, v in planned.items()}
 
 
 @pytest.mark.slow

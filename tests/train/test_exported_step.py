@@ -98,30 +98,6 @@ def _interrupt(*_):
 
 
 @pytest.mark.exhaustive
-def test_a_run_that_is_shortened_to_where_it_was_stopped_evaluates_there(run, tmp_path):
-    assert not run(tmp_path, stop_at=6).finished
-    assert evaluations(tmp_path) == {4: SCORES[4]}
-    assert run(tmp_path, total_steps=6).finished
-    assert evaluations(tmp_path) == {4: SCORES[4], 6: SCORES[6]}
-
-
-NONE = {"best_metric": "", "export": "last"}
-SMALLEST = {"best_metric": OTHER}
-ONE = {"keep_last": 1, "keep_best": 1}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("before", [NONE, SMALLEST], ids=["none", "another"])
-def test_checkpoints_are_ranked_by_a_metric_that_is_chosen_later(before, run, tmp_path):
-    other = {4: 0.1, 8: 0.2, 12: 0.3, 16: 0.4}
-    run(tmp_path, total_steps=12, other=other, **before | {"keep_last": 3})
-    result = run(tmp_path, total_steps=12, other=other, **ONE)
-    assert (result.exported_step, result.metrics[METRIC]) == (4, SCORES[4])
-    result = run(tmp_path, total_steps=16, other=other, **ONE)
-    assert (result.exported_step, kept(tmp_path)) == (4, ["00000004", "00000016"])
-
-
-@pytest.mark.exhaustive
 def test_a_continued_run_records_what_it_began_with(run, tmp_path, caplog):
     begun = lambda: json.loads((tmp_path / "config.json").read_text())["train"]["model_init"]
     run(tmp_path, total_steps=2, evaluate=False, model_init="a")

@@ -44,21 +44,12 @@ def test_data_parallel_devices_exchange_gradients_once_and_little_else(facts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["fsdp", "recurrent"])
-def test_fsdp_devices_exchange_parameters_and_gradients_not_activations(layout, facts):
-    update = facts[layout]
+def test_fsdp_devices_exchange_parameters_and_gradients_not_activations(facts):
+    update = facts["fsdp"]
     assert total(update, "all-gather") == pytest.approx(update["all_parameters"], rel=0.02)
     # On a TPU a reduce-scatter; the CPU's compiler has none.
     reduced = total(update, "all-reduce") + total(update, "reduce-scatter")
     assert reduced == pytest.approx(update["all_parameters"], rel=0.02)
-
-
-@pytest.mark.slow
-def test_a_recurrence_exchanges_nothing_at_its_steps_and_the_accumulator_counts_as_gradients(facts):
-    update = facts["recurrent"]
-    assert not [e for e in update["exchanges"] if e["looped"]]
-    arguments = update["parameters"] + update["gradients"]
-    assert update["arguments"] == pytest.approx(arguments, rel=0.01)
 
 
 def test_the_share_of_a_device_by_hand():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,90 +56,81 @@ class Beginning:
 
     def __call__(self, vocab: Vocabulary, data: Path, params: Any) -> Any:
         """Fresh parameters with what the training text and the `train` section put into them."""
-        model = None
-        if self.model_directory:
-            from xling_jax.encode.model_directory import load_model
+        import jax
 
-            model = load_model(self.model_directory)
-            if model.vocab.fingerprint != vocab.fingerprint and not self._extends(model, vocab):
-                raise ValueError(
-                    f"train.model_init: {self.model_directory} has another vocabulary; give it to "
-                    "--config.vocab.model and prepare with it"
-                )
-            default = model.prompts.get(model.default_prompt, "")
-            if default != (prompt := self.experiment.data.prompt):
-                _logger.warning(
-                    "%s: data.prompt=%r replaces its default prompt %r in training and export",
-                    *(self.model_directory, prompt, default),
-                )
+        from xling_jax.train import warm_start
+
+        model = self._model(vocab) if self.model_directory else None
+        names = {pair_name(*parse_pair(p, allow_same=True)) for p in self.experiment.data.pairs}
+        # Opened only where they are read: that checks their hashes.
+        pairs = lambda: [PairTokens(data / name, vocab.size) for name in sorted(names)]
         encoder = self.experiment.model.encoder
         if getattr(encoder, "features", 0) and not (model and "feature_keys" in model.params):
-            from xling_jax.train.warm_start import put_feature_keys
-
             encoder = encoder.clone(vocab_size=vocab.size)
-            params, share = put_feature_keys(params, encoder, self._pair_tokens(vocab, data))
+            params, share = warm_start.put_feature_keys(params, encoder, pairs())
             _logger.info("%.1f %% of the features in the text have a row", 100 * share)
         if self.word_vectors:
             from xling_jax.text.word_vectors import coverage
-            from xling_jax.train.warm_start import put_word_vectors
 
-            vectors, found = self._word_vectors(vocab, data)
+            vectors, found = self._word_vectors(vocab, pairs)
             covered = coverage(vocab.pieces(), found)
             _logger.info(
                 "word vectors for %.1f %% of the pieces, %.1f %% of those that are words",
                 *(100 * covered["pieces"], 100 * covered["words"]),
             )
-            params = put_word_vectors(params, vectors, found)
+            params = warm_start.put_word_vectors(params, vectors, found)
         if model:
-            import jax
-
-            from xling_jax.train.warm_start import add_rows, put_encoder
-
             trained = model.params
             if vocab.size > model.vocab.size:
-                trained = add_rows(trained, model.vocab, vocab, self._pair_tokens(vocab, data))
-            params, taken = put_encoder(params, trained, vocab.size)
+                trained = warm_start.add_rows(trained, model.vocab, vocab, pairs())
+            params, taken = warm_start.put_encoder(params, trained, vocab.size)
             count = len(jax.tree.leaves(params["encoder"]))
             line = "%d of the encoder's %d arrays are those of %s"
             _logger.info(line, taken, count, self.model_directory)
         return params
 
-    def _extends(self, model: ModelSpec, vocab: Vocabulary) -> bool:
-        """Returns whether the vocabulary is that of the model and, behind it, other pieces."""
+    def _model(self, vocab: Vocabulary) -> ModelSpec:
+        """The model to begin with; ValueError unless the vocabulary is its own or extends it."""
+        from xling_jax.encode.model_directory import load_model
+
+        model, options = load_model(self.model_directory), self.experiment.preparation.vocab
         size = model.vocab.size
-        return (
-            self.experiment.preparation.vocab.extend > 0
-            and self.experiment.preparation.vocab.size == size < vocab.size
-            and vocab.pieces()[:size] == model.vocab.pieces()
-        )
+        extends = options.extend and options.size == size < vocab.size
+        if model.vocab.fingerprint != vocab.fingerprint and not (
+            extends and vocab.pieces()[:size] == model.vocab.pieces()
+        ):
+            raise ValueError(
+                f"train.model_init: {self.model_directory} has another vocabulary; give it to "
+                "--config.vocab.model and prepare with it"
+            )
+        default = model.prompts.get(model.default_prompt, "")
+        if default != (prompt := self.experiment.data.prompt):
+            _logger.warning(
+                "%s: data.prompt=%r replaces its default prompt %r in training and export",
+                *(self.model_directory, prompt, default),
+            )
+        return model
 
-    def _pair_tokens(self, vocab: Vocabulary, data: Path) -> list[PairTokens]:
-        """The token shards of each pair of languages."""
-        pairs = self.experiment.data.pairs
-        names = sorted({pair_name(*parse_pair(pair, allow_same=True)) for pair in pairs})
-        return [PairTokens(data / name, vocab.size) for name in names]
-
-    def _word_vectors(self, vocab: Vocabulary, data: Path) -> tuple[np.ndarray, np.ndarray]:
+    def _word_vectors(
+        self, vocab: Vocabulary, pairs: Callable[[], list[PairTokens]]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The vectors of `train.word_vectors`, and which pieces have one."""
-        from xling_jax.text.vocab import Vocab
-
-        encoder = self.experiment.model.encoder
+        encoder, languages = self.experiment.model.encoder, self.experiment.languages
         width = getattr(encoder, "embedding_width", encoder.width)
         if self.word_vectors != COOCCURRENCE:
+            from xling_jax.text.vocab import Vocab
             from xling_jax.text.word_vectors import read_word_vectors
 
             if not isinstance(vocab, Vocab):
                 raise ValueError("train.word_vectors: needs a vocabulary of SentencePiece pieces")
-            languages = self.experiment.languages
-            return read_word_vectors(
-                self.word_vectors, vocab.pieces(), languages, width, vocab.lowercase
-            )
+            given = self.word_vectors, vocab.pieces(), languages, width, vocab.lowercase
+            return read_word_vectors(*given)
         from jax.experimental.multihost_utils import broadcast_one_to_all
 
         from xling_jax.train.warm_start import cooccurrence_of_pairs
 
         _logger.info("initial vectors from co-occurrence; two minutes for two million pairs")
-        vectors = cooccurrence_of_pairs(self._pair_tokens(vocab, data), vocab.size, width)
+        vectors = cooccurrence_of_pairs(pairs(), vocab.size, width)
         # The last bits depend on the machine; all processes must begin with the same.
         vectors = np.asarray(broadcast_one_to_all(vectors))
         return vectors, vectors.any(axis=1)

@@ -1,7 +1,7 @@
 """Initial parameters of a new run from word vectors, a trained encoder, or its text."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -51,14 +51,9 @@ def cooccurrence_of_pairs(pairs: Sequence[PairTokens], vocab_size: int, width: i
     for pair in pairs:
         sizes.update(dict.fromkeys(pair.languages, len(pair)))
     ((pivot, _),) = sizes.most_common(1)
-    both = [pair for pair in pairs if pivot in pair.languages]
-    rows = (
-        sides
-        for pair in both
-        for other in pair.languages
-        if other != pivot
-        for sides in zip(pair.shards(other), pair.shards(pivot))
-    )
+    sides = ((pair, other) for pair in pairs for other in pair.languages if other != pivot)
+    both = [(pair, other) for pair, other in sides if pivot in pair.languages]
+    rows = (texts for pair, o in both for texts in zip(pair.shards(o), pair.shards(pivot)))
     return cooccurrence_vectors(rows, vocab_size, width)
 
 
@@ -69,17 +64,11 @@ def put_feature_keys(
 
     Returns the parameters, and the share of the features in the text that have a row.
     """
-
-    def texts() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for pair in pairs:
-            for language in sorted({*pair.languages}):
-                yield from pair.shards(language)
-
-    keys, share = choose_keys(encoder, texts())
-    flat = flatten_dict(params)
-    path = ("encoder", "feature_keys")
-    flat[path] = jax.device_put(keys, flat[path].sharding)
-    return unflatten_dict(flat), share
+    sides = ((pair, language) for pair in pairs for language in sorted({*pair.languages}))
+    texts = (text for pair, language in sides for text in pair.shards(language))
+    keys, share = choose_keys(encoder, texts)
+    keys = jax.device_put(keys, params["encoder"]["feature_keys"].sharding)
+    return {**params, "encoder": {**params["encoder"], "feature_keys": keys}}, share
 
 
 def add_rows(encoder: Any, old: Vocab, new: Vocab, pairs: Iterable[PairTokens]) -> Any:
@@ -144,29 +133,19 @@ def put_encoder(params: Any, encoder: Any, vocab_size: int) -> tuple[Any, int]:
     parameters, and the number of arrays taken; ValueError if there are none, or one has another
     shape.
     """
-    flat, found = flatten_dict(params), flatten_dict({"encoder": encoder})
-
-    def rows(path: tuple[str, ...]) -> Any:
-        """The array to take: of a token table the rows of the vocabulary, others as they are."""
-        given, leaf = found[path], flat[path]
-        has_tokens = path[-1] in TOKEN_TABLES
-        is_table = has_tokens and given.shape[1:] == leaf.shape[1:]
-        if not is_table or min(len(given), len(leaf)) < vocab_size:
-            return given
-        missing = np.zeros((len(leaf) - vocab_size, *leaf.shape[1:]), np.float32)
-        return given if len(given) == len(leaf) else np.concatenate([given[:vocab_size], missing])
-
-    values = {path: rows(path) for path in flat if path in found}
-    for path, value in values.items():
-        if value.shape != flat[path].shape:
+    flat, found, taken = flatten_dict(params), flatten_dict({"encoder": encoder}), {}
+    for path in filter(found.__contains__, flat):
+        value, leaf = found[path], flat[path]
+        is_table = path[-1] in TOKEN_TABLES and value.shape[1:] == leaf.shape[1:]
+        if is_table and vocab_size <= min(len(value), len(leaf)) and len(value) != len(leaf):
+            missing = np.zeros((len(leaf) - vocab_size, *value.shape[1:]), np.float32)
+            value = np.concatenate([value[:vocab_size], missing])
+        if value.shape != leaf.shape:
             raise ValueError(
                 f"train.model_init: its {'/'.join(path[1:])} is {list(value.shape)}, that of this "
-                f"run is {list(flat[path].shape)}; give both encoders the same sizes"
+                f"run is {list(leaf.shape)}; give both encoders the same sizes"
             )
-    taken = {
-        path: jax.device_put(jnp.asarray(value, flat[path].dtype), flat[path].sharding)
-        for path, value in values.items()
-    }
+        taken[path] = jax.device_put(jnp.asarray(value, leaf.dtype), leaf.sharding)
     if not taken:
         raise ValueError(
             "train.model_init: its encoder has no array in common with this one; use the same "
