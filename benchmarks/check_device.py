@@ -142,17 +142,26 @@ def memory_gb(program: Any) -> str:
     return f"{total / 1e9:.2f}"
 
 
-def device_facts(form: Form) -> tuple[str, bool]:
-    """The device, and its rates of matrix products."""
+@functools.cache
+def peak(dtype: str) -> float:
+    """FLOP/s of products on a device, from its data sheet or measured."""
     from xling_jax.train.flops import peak_flops
 
+    size = 1536
+    matrix = jnp.ones((size, size), dtype) / size
+    seconds = lambda: median_seconds(functools.partial(jax.jit(jnp.matmul), matrix, matrix), 3)
+    return peak_flops(jax.devices()[0], dtype) or 2 * size**3 / seconds()
+
+
+def device_facts(form: Form) -> tuple[str, bool]:
+    """The device, and its rates of matrix products."""
     device, rows = jax.devices()[0], []
     size = 1024 if device.platform == "cpu" else 8192
     for dtype in TOLERANCES:
         matrix = jnp.ones((size, size), dtype) / size
         seconds = median_seconds(functools.partial(jax.jit(jnp.matmul), matrix, matrix), 5)
-        rate, peak = 2 * size**3 / seconds, peak_flops(device, dtype)
-        rows.append((dtype, f"{rate / 1e12:.2f}", f"{peak / 1e12:.2f}", f"{rate / peak:.0%}"))
+        rate, limit = 2 * size**3 / seconds, peak(dtype)
+        rows.append((dtype, f"{rate / 1e12:.2f}", f"{limit / 1e12:.2f}", f"{rate / limit:.0%}"))
     header = ("products in", "measured TFLOP/s", "peak used below", "share")
     text = f"{len(jax.devices())} × {device.device_kind}, jax {jax.__version__}\n\n"
     return text + markdown_table(header, rows), True
@@ -298,11 +307,9 @@ class Update:
 
     def measure(self) -> tuple[str, ...]:
         """Dtype, milliseconds, tokens/s, share of the peak, seconds to compile, memory."""
-        from xling_jax.train.flops import peak_flops
-
         seconds = median_seconds(self.start(), 3) / self.form.updates
-        peak = peak_flops(jax.devices()[0], self.dtype) * len(jax.devices())
-        rate, share = 2 * self.form.tokens / seconds, self.flops / seconds / peak
+        limit = peak(self.dtype) * len(jax.devices())
+        rate, share = 2 * self.form.tokens / seconds, self.flops / seconds / limit
         numbers = f"{seconds * 1e3:.1f}", f"{rate:,.0f}", f"{share:.0%}", f"{self.compiled_s:.0f}"
         return self.dtype, *numbers, memory_gb(self.program)
 
@@ -369,7 +376,6 @@ def torch_updates(
 def encoding(form: Form) -> tuple[str, bool]:
     """Batches of the configs' encoders in float32 and the device's fastest dtype."""
     from xling_jax.devices import compute_dtype
-    from xling_jax.train.flops import peak_flops
 
     jobs = {}
     for size in form.sizes:
@@ -387,7 +393,7 @@ def encoding(form: Form) -> tuple[str, bool]:
     ):
         params = init()
         seconds = median_seconds(functools.partial(apply, params, tokens), 5)
-        share = flops / seconds / peak_flops(jax.devices()[0], dtype)
+        share = flops / seconds / peak(dtype)
         rate = f"{form.tokens / seconds:,.0f}"
         rows.append((f"{name} {size}", dtype, f"{seconds * 1e3:.2f}", rate, f"{share:.0%}"))
     header = ("encoding", "dtype", "ms", "tokens/s", "share of peak")
@@ -513,7 +519,6 @@ def attention(form: Form) -> tuple[str, bool]:
 def search(form: Form) -> tuple[str, bool]:
     """Exact neighbors both ways, and that they are NumPy's."""
     from xling_jax.align import knn
-    from xling_jax.train.flops import peak_flops
 
     random, dim = np.random.default_rng(0), 1024
     x, y = (knn.normalize(random.standard_normal((form.rows, dim))) for _ in range(2))
@@ -523,7 +528,7 @@ def search(form: Form) -> tuple[str, bool]:
     settings = {"memory_mb": 2048, "backend": "jax"}
     seconds = median_seconds(lambda: knn.top_k_both_ways(x, y, 4, **settings), 2)
     rate = 2 * form.rows**2 * dim / seconds
-    share = rate / (peak_flops(jax.devices()[0], "float32") * len(jax.devices()))
+    share = rate / (peak("float32") * len(jax.devices()))
     row = (f"{form.rows:,} × {form.rows:,} × {dim}", f"{seconds:.2f}", f"{rate / 1e12:.2f}")
     header = ("search both ways", "s", "TFLOP/s", "share of float32's peak", "neighbors of NumPy")
     return markdown_table(header, [(*row, f"{share:.0%}", "yes" if right else "**no**")]), right

@@ -66,7 +66,7 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     objective = training.objective.without_remat()
     count = FlopsByShape(objective, training.shapes.params)(batch) / mesh.size
     moved = compiled.cost_analysis()["bytes accessed"] / _BANDWIDTHS.get(devices[0].device_kind, 1)
-    least = count / peak_flops(devices[0], dtype), moved / 1e9
+    least = count / (peak_flops(devices[0], dtype) or 1e12), moved / 1e9
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / f"{name.replace(':', '_')}.{fsdp}.hlo.txt").write_text(program)

@@ -65,7 +65,7 @@ def parse_config(content: bytes, path: str) -> Any:
 
 
 def run_vocab(workdir: str | os.PathLike[str], experiment: Experiment) -> Vocabulary:
-    """The vocabulary of a run; raises as `prepared_vocab`."""
+    """The vocabulary of a run."""
     vocab = experiment.preparation.vocab
     return prepared_vocab(workdir, lowercase=vocab.lowercase, moses=vocab.moses)
 
@@ -125,10 +125,9 @@ class Workdir:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keeps other runs out of the directory on this machine during a block.
+        """Keeps other runs on this machine out during a block; OSError names one that is in there.
 
-        Of several processes the first does, for all of them. OSError names the run that is in
-        there.
+        Of several processes the first does, for all of them.
         """
         if self.processes.index > 0:
             yield

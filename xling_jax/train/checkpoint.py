@@ -46,23 +46,12 @@ _meetings = itertools.count()
 
 
 class Checkpoints:
-    """Saves and restores `TrainState`s.
+    """Saves and restores `TrainState`s of a run with an `identity`, see `train.identity`.
 
     Kept are the newest `keep_last`, the best `keep_best` by a dev metric, and for good those of
-    `keep_steps`, also by runs that continue this one with other steps.
-
-    Args:
-        directory: created if needed; may be `gs://BUCKET/PATH`, where a checkpoint counts once it
-            has orbax' `commit_success.txt`, since object stores have no rename.
-        identity: of the run, see `train.identity`; JSON-like.
-        keep_last: as above.
-        keep_best: as above.
-        best_metric: name of the dev metric; "" for none.
-        best_goal: of that metric, `max` or `min`.
-        keep_steps: as above.
-
-    Raises:
-        ValueError: if the record or metadata of every checkpoint is damaged.
+    `keep_steps`, also by runs that continue this one with other steps. The directory may be
+    `gs://BUCKET/PATH`, where a checkpoint counts once it has orbax' `commit_success.txt`, since
+    object stores have no rename. ValueError if the record or metadata of every one is damaged.
     """
 
     def __init__(
@@ -97,11 +86,11 @@ class Checkpoints:
         )
 
     def latest_step(self) -> int | None:
-        """Step of the newest complete checkpoint, None if there is none."""
+        """Step of the newest complete checkpoint."""
         return self._manager.latest_step()
 
     def evaluations(self) -> dict[int, Mapping[str, float]]:
-        """The dev metrics of the checkpoints by step, of those that were evaluated."""
+        """The dev metrics of the steps that were saved and evaluated."""
         return {step: dev for step, dev in sorted(self._dev.items()) if dev}
 
     def save(
@@ -111,10 +100,10 @@ class Checkpoints:
         metrics: Mapping[str, float],
         progress: Mapping[str, Any],
     ) -> None:
-        """Starts saving; returns before the files are written.
+        """Starts saving; OSError if writing this or the previous checkpoint failed.
 
         `metrics` are those of this step, empty if it was not evaluated; `progress`, JSON-like, is
-        what `restore` returns. OSError if writing this or the previous checkpoint failed.
+        what `restore` returns.
         """
         if self._manager.latest_step() == step:
             return
@@ -339,10 +328,7 @@ def kept_steps(directory: str | os.PathLike) -> list[int]:
 
 
 def recorded_dtype(directory: str | os.PathLike, step: int) -> str | None:
-    """The `compute_dtype` that a checkpoint was trained in, None if it does not say.
-
-    It is part of the config of its record, where `auto` is what that stood for.
-    """
+    """The `compute_dtype` that a checkpoint was trained in, never `auto`; None if unknown."""
     try:
         return _read_record(_absolute(directory) / f"{step:08d}")["config"]["compute_dtype"]
     except Exception:  # `read_params` says what is wrong
@@ -350,10 +336,9 @@ def recorded_dtype(directory: str | os.PathLike, step: int) -> str | None:
 
 
 def read_params(directory: str | os.PathLike, step: int, shapes: TrainState, vocab: str) -> Any:
-    """Parameters of one checkpoint; a run may be writing others.
+    """Parameters of one checkpoint for the vocabulary with a fingerprint, as `Checkpoints.restore`.
 
-    `shapes` are of the state, with shardings; `vocab` is the fingerprint of the vocabulary that
-    they are to be used with. ValueError if it cannot be read, or is of another model or vocabulary.
+    A run may be writing others. ValueError if it is damaged, or of another model or vocabulary.
     """
     path = _absolute(directory) / f"{step:08d}"
     try:

@@ -325,9 +325,7 @@ class _Run:
         options, data = self.training.options, self.training.experiment.data
         total, accumulation, kept = options.last_step, data.accumulation_steps, options.kept_steps
         dtype = compute_dtype(self.training.experiment.compute_dtype).name
-        device = jax.local_devices()[0]
-        # Of a CPU it is what a matrix product reaches beside all else that runs: no yardstick.
-        peak = flops.peak_flops(device, dtype) if device.platform != "cpu" else 0.0
+        peak = flops.peak_flops(jax.local_devices()[0], dtype)
         objective, shapes = self.training.objective.without_remat(), self.training.shapes
         flops_of = flops.FlopsByShape(objective, shapes.params)
         interval = Interval(lambda step: f"pair {self._pairs(step)}", interval_progress)

@@ -144,11 +144,11 @@ class Interval:
 class MetricsWriter:
     """Appends to `W/metrics.jsonl` and `W/tensorboard`; OSError names the file.
 
-    A run resumed at step n drops the records of later steps, so that the file reads as if the run
-    had never stopped.
+    A resumed run drops the records of later steps than `resume_step`, so that the file reads as if
+    the run had never stopped.
 
     Args:
-        workdir: the run's directory.
+        workdir: of the run.
         resume_step: last step whose records stay.
         enabled: False on all processes but the first.
         expected: number of records that there were when the checkpoint to resume was saved. If
