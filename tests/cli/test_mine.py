@@ -19,7 +19,6 @@ from xling_jax.corpora.specs import read_corpus
 from xling_jax.files.embeddings import write_embeddings
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.files.quantization import Quantizer, learn_ranges
-from xling_jax.options import OptionError
 
 WORDS = ("sun", "ice", "rain", "wind", "snow", "fog", "hail", "dew")
 DIM = 6
@@ -430,9 +429,6 @@ def test_wrong_use_is_refused_before_any_work(
 def test_precision_without_a_calibrated_model_is_refused(files, encoded, fails):
     line = fails(mine(files, "--precision", 0.9), 2)
     assert "--precision 0.9: m: not calibrated; run xling calibrate --model m --data FILE" in line
-    args = types.SimpleNamespace(model="m", truncate_dim=3)
-    with pytest.raises(OptionError, match="m: not calibrated for 3 dimensions; write a model"):
-        mine_cut.Cut(precision=0.9).calibration(None, args, "ratio", 4, "max")
     assert not encoded and not (files / "out.tsv").exists()
 
 
@@ -456,12 +452,6 @@ def test_the_best_pairs_are_kept(files, given, encoded, caplog, count):
     scores = scores_of_given(GIVEN, SOURCE, TARGET)
     best = sorted(np.argsort(-np.array(scores), kind="stable")[:count])
     assert [pair[1:] for pair in read(files / "out.tsv")] == [GIVEN[place] for place in best]
-
-
-def test_a_threshold_that_keeps_next_to_nothing_is_pointed_out(files, encoded, caplog):
-    assert mine(files, "--threshold", 50) == 0
-    assert (files / "out.tsv").read_text() == ""
-    assert "--threshold 50 keeps next to nothing, 0 of" in caplog.text
 
 
 def test_what_a_cut_keeps_and_says(caplog):

@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +60,6 @@ from xling_jax.text.languages import is_iso639
 from xling_jax.version import __version__
 
 if TYPE_CHECKING:
-    from xling_jax.align.precision import Calibration
     from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
@@ -214,7 +212,6 @@ def _mine(
     encoder = load_encoder(args.model, args) if args.model else None
     scored = options.margin, options.k, options.retrieval
     calibration = cut.calibration(encoder, args, *scored)
-    times = [time.perf_counter()]
     given = read_pairs(args.pairs, filters.languages) if args.pairs else None
     pairs = given and given.columns
     languages = _languages(args, filters, given)
@@ -235,7 +232,6 @@ def _mine(
             f"--precision {cut.precision:g}: needs at least 2 sentences on one side and "
             f"{options.k} on the other; found {fewest} and {most}; use --top or --threshold"
         )
-    times.append(time.perf_counter())
     made_from: dict[str, Any] = {name: _made_from(s, encoder) for name, s in zip(SIDES, both)}
     rows: Sequence[AnyRows] = ()
     if not args.join or pairs is not None:  # those of given pairs are compared
@@ -246,19 +242,17 @@ def _mine(
             for name, side in zip(SIDES, both)
         ]
         check_same_dim(*rows, [" ".join(s.vectors) or name for s, name in zip(both, SIDES)])
-    times.append(time.perf_counter())
     of_parts = {name: {**made_from[name], "files": None} for name in SIDES}  # of any machine
     of_parts |= {"k": options.k, "index": options.index}
     if args.join:
         candidates = join_parts(args.join, of_parts, options.k)
     else:
         candidates = _search(args, options, stages, made_from, rows)
-    times.append(time.perf_counter())
     if args.shard:
         write_part(args.output, candidates, of_parts)
         _logger.info("%s: neighbors of %d source texts", args.output, len(candidates.forward))
         return
-    found, texts, unusable = _choose(args, options, cut, both, rows, pairs, candidates, calibration)
+    found, texts, unusable = _choose(args, options, cut, both, rows, pairs, candidates)
     unit = "cosine" if options.margin == "absolute" else "margin"
     problem_of = filters.pair_problem if pairs is None else filters.of_given_pairs()
     found = cut.apply(found, texts, problem_of, calibration, unusable=unusable, unit=unit)
@@ -266,12 +260,7 @@ def _mine(
     text = lambda line: "" if isinstance(line, BrokenLine) else line
     written = (ScoredPair(score, *map(text, (texts[0][i], texts[1][j]))) for score, i, j in found)
     write_pairs(args.output, written, layout)
-    times.append(time.perf_counter())
-    seconds = np.diff(times)
-    _logger.info(
-        "%s: %s; read %.1f s, embed %.1f s, search %.1f s, choose and write %.1f s",
-        *(args.output, counted(len(found), "pair"), *seconds),
-    )
+    _logger.info("%s: %s", args.output, counted(len(found), "pair"))
 
 
 def _languages(args: argparse.Namespace, filters: Filters, given: Pairs | None) -> Languages:
@@ -309,7 +298,6 @@ def _choose(
     rows: Sequence[AnyRows],
     pairs: bitext.Columns | None,
     candidates: mining.Candidates,
-    calibration: Calibration | None,
 ) -> tuple[mining.MinedPairs, Sequence[Sequence[bitext.Line]], np.ndarray | None]:
     """The pairs mined, or the given ones with their scores, and which of these have none.
 
@@ -328,7 +316,7 @@ def _choose(
         broken = counted(unusable.sum(), "pair")
         _logger.info("%s: %s with a blank or broken side", args.pairs, broken)
     lines = np.arange(len(scores))
-    runners_up = candidates.runners_up(options.margin) if calibration else None
+    runners_up = candidates.runners_up(options.margin)
     return mining.MinedPairs(lines, lines, scores, runners_up), pairs, unusable
 
 

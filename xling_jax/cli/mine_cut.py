@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# A cut that keeps a smaller share of the pairs is rarely meant.
-_FEW = 0.01
 # Fewer scores have no shape to show.
 _SHOWN_FROM = 100
 _AUTO = "auto"
@@ -83,6 +81,7 @@ class Cut:
     ) -> Calibration | None:
         """What the scores mean, as probabilities; None if that is unknown and not needed."""
         calibration = encoder.calibration if encoder else None
+        problem = f"not calibrated; run xling calibrate --model {args.model} --data FILE"
         if calibration and retrieval == "max":
             try:
                 calibration.check_applies(margin, k)
@@ -90,13 +89,7 @@ class Cut:
             except ValueError as error:
                 problem = str(error)
         elif args.truncate_dim:
-            problem = (
-                f"not calibrated for {args.truncate_dim} dimensions; write a model of these, "
-                f"xling_jax.load({args.model!r}, truncate_dim={args.truncate_dim}).save(DIR), and "
-                "run xling calibrate --model DIR --data FILE"
-            )
-        else:
-            problem = f"not calibrated; run xling calibrate --model {args.model} --data FILE"
+            problem = "not calibrated for fewer dimensions; leave out --truncate-dim"
         if self.precision is not None:
             problem += ", or use --top or --threshold"
             raise OptionError(f"--precision {self.precision:g}: {args.model}: {problem}")
@@ -166,11 +159,6 @@ class Cut:
             said += "; dropped: " + ", ".join(f"{n} {why}" for why, n in sorted(dropped.items()))
         if self.given() or precisions is not None or dropped:
             _logger.info("%s", said)
-        if count < _FEW * len(ranked) and self.top is None:
-            _logger.warning(
-                "%s keeps next to nothing, %s of %s pairs; relax it, or use --top N",
-                *(self.given()[0], f"{count:,}", f"{len(ranked):,}"),
-            )
         return pairs.take(kept)
 
     def _precisions(
