@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import itertools
 import logging
 import re
 import shlex
@@ -62,19 +61,19 @@ class Reproduction:
 
     def experiment(self, run: Run) -> tuple[list[str], Experiment]:
         """The words of `xling train` for a run, and what they resolve to."""
-        if known := self._known.get(repr(run)):
-            return known
-        config = run.config
-        if self.scale != "paper":
-            config += f"{',' if ':' in config else ':'}{self.scale}"
-        settings = self._text(run) | {"small": run.small, "smoke": _SMOKE}.get(self.scale, {})
-        settings |= {
-            k: v[self.scale] if isinstance(v, dict) else v for k, v in run.settings.items()
-        }
-        settings |= {"seed": self.seed} if self.seed else {}
-        overrides = overrides_of(settings)
-        known = ["--config", config, *overrides], load(config, overrides)
-        return self._known.setdefault(repr(run), known)
+        if repr(run) not in self._known:
+            config = run.config
+            if self.scale != "paper":
+                config += f"{',' if ':' in config else ':'}{self.scale}"
+            settings = self._text(run) | {"small": run.small, "smoke": _SMOKE}.get(self.scale, {})
+            settings |= {
+                k: v[self.scale] if isinstance(v, dict) else v for k, v in run.settings.items()
+            }
+            settings |= {"seed": self.seed} if self.seed else {}
+            overrides = overrides_of(settings)
+            experiment = load(config, overrides)
+            self._known[repr(run)] = ["--config", config, *overrides], experiment
+        return self._known[repr(run)]
 
     def _text(self, run: Run) -> dict[str, Any]:
         """What a run is trained on, and what it must not see."""
@@ -93,8 +92,7 @@ class Reproduction:
         if isinstance(encoder, Run):
             return self.train(encoder)
         if source := self.published(encoder):
-            name = fingerprint([str(source), *encoder.convert])[:8]
-            output = self.workdir / f"{encoder.name}-{name}"
+            output = self.workdir / f"{encoder.name}-{_digest(source, *encoder.convert)}"
             if "laser" in encoder.convert:
                 source = next(iter(sorted(source.glob("*.pt"))), source)
             self.xling("convert", *encoder.convert, source, "--output", output, done=output)
@@ -139,13 +137,15 @@ class Reproduction:
         model = self.model(part.encoder)
         if not data or model is None:
             return {}, Path()
-        given = ([f"--{k}"] + [v] * (v is not True) for k, v in part.options.items())
-        words = [task, "--data", *data, *itertools.chain(*given), *options]
+        words = [task, "--data", *data]
+        for name, value in part.options.items():
+            words += [f"--{name}"] if value is True else [f"--{name}", value]
+        words += options
         if part.languages:
             words += ["--languages", ",".join(part.languages)]
         if task != "probing":
             words.append("--pictures" if pictures else "--no-pictures")
-        output = model / "results" / f"{task}-{fingerprint([*map(str, words)])[:8]}"
+        output = model / "results" / f"{task}-{_digest(*words)}"
         done = output / ("checkpoints.json" if "--checkpoint" in words else "results.json")
         self.xling("evaluate", *words, "--model", model, "--output", output, done=done)
         return (read_json(done) or {}), output
@@ -181,6 +181,10 @@ class Reproduction:
 def overrides_of(settings: Mapping[str, Any]) -> list[str]:
     """Words that change keys of a config."""
     return [f"--config.{key}={value}" for key, value in settings.items()]
+
+
+def _digest(*words: object) -> str:
+    return fingerprint([*map(str, words)])[:8]
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,12 @@ class Measured:
         self.pictures += other.pictures
         self.facts += [fact for fact in other.facts if fact not in self.facts]
 
+    def add_matrix(self, measure: str, matrix: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Adds the shares of a matrix of results.json, source -> target, in percent."""
+        for source, row in matrix.items():
+            known = {target: 100 * value for target, value in row.items() if value is not None}
+            self.cells |= {Key(measure, source, target): v for target, v in known.items()}
+
 
 def _files(self: Reproduction, name: str) -> list[Path]:
     """The files of data of the papers, or below `paper` one in their place."""
@@ -77,29 +83,31 @@ def _files(self: Reproduction, name: str) -> list[Path]:
     return files if is_there else self.find(*instead)[:1]
 
 
+def _matrices(results: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    return (results.get("matrices") or {}).items()
+
+
 def _classification(self: Reproduction, part: Part) -> Measured:
     from xling_jax.eval.classification_data import list_languages
 
     folder = _files(self, "mldoc")
     codes = list_languages(folder[0]) if folder else []
-    part = dataclasses.replace(part, languages=tuple(c for c in part.languages if c in codes))
-    one_seed = part.options["classifiers"] in ("mlp", "linear") and self.scale == "smoke"
-    words = ["--seeds", "1"] if one_seed else []
+    options = dict(part.options)
     if self.scale in ("smoke", "small"):  # their encoders read less
-        options = {name: v for name, v in part.options.items() if name != "max-tokens"}
-        part = dataclasses.replace(part, options=options)
+        options.pop("max-tokens", None)
+    languages = tuple(code for code in part.languages if code in codes)
+    part = dataclasses.replace(part, languages=languages, options=options)
+    one_seed = options["classifiers"] in ("mlp", "linear") and self.scale == "smoke"
+    words = ["--seeds", "1"] if one_seed else []
+    found, epoch = Measured(), None
     if part.checkpoint in ("dev", "best", "half"):
         results, epoch = _chosen(self, part, folder, words)
     else:
-        (results, _), epoch = self.evaluate(part, "classification", folder, *words), None
-    kind = "oracle" if part.checkpoint == "oracle" else "accuracy"
-    found = Measured()
-    for name, matrix in (results.get("matrices") or {}).items():
-        for source, row in (matrix.get(kind) or {}).items():
-            source = "others" if source == "the others" else source
-            for target, value in row.items():
-                if value is not None:
-                    found.cells[Key(part.measure, source, target)] = 100 * value
+        results, _ = self.evaluate(part, "classification", folder, *words)
+    for name, matrix in _matrices(results):
+        kind = matrix.get("oracle" if part.checkpoint == "oracle" else "accuracy") or {}
+        renamed = {"others" if s == "the others" else s: row for s, row in kind.items()}
+        found.add_matrix(part.measure, renamed)
         size = min(matrix["num_test"].values())
         found.facts.append(f"{name}: tested on {matrix['test_split']}, at least {size} texts")
     if epoch is not None:
@@ -111,38 +119,29 @@ def _chosen(
     self: Reproduction, part: Part, folder: Sequence[Path], words: Sequence[str]
 ) -> tuple[dict[str, Any], float | None]:
     """Results of the checkpoint that is chosen on a split, and its epoch if that is known."""
-    split = "test" if part.checkpoint == "best" else "dev"
-    every = [*words, "--checkpoint", "all", "--metric", "cross", "--split"]
     has_test = bool(folder) and any(folder[0].glob("test.*"))
-    scores, place = self.evaluate(
-        part, "classification", folder, *every, split if has_test else "dev"
-    )
+    split = "test" if part.checkpoint == "best" and has_test else "dev"
+    every = [*words, "--checkpoint", "all", "--metric", "cross", "--split"]
+    scores, place = self.evaluate(part, "classification", folder, *every, split)
     if not scores:
         return {}, None
-    steps = sorted(map(int, scores["scores"]))
-    last = self.experiment(part.encoder)[1].train.total_steps or steps[-1]
-    chosen = scores["best"]
+    steps, chosen = sorted(map(int, scores["scores"])), scores["best"]
+    experiment = self.experiment(part.encoder)[1]
     if part.checkpoint == "half":
+        last = experiment.train.total_steps or steps[-1]
         chosen = min(steps, key=lambda step: abs(step - last / 2))
     elif has_test:
         _, place = self.evaluate(part, "classification", folder, *every, "test")
-    epochs = self.experiment(part.encoder)[1].config["train"].get("total_epochs")
+    epochs = experiment.config["train"].get("total_epochs")
     return read_json(place / str(chosen) / "results.json"), epochs and epochs * chosen / steps[-1]
 
 
 def _retrieval(self: Reproduction, part: Part) -> Measured:
-    results, _ = self.evaluate(part, "retrieval", _files(self, "europarl-5k"))
-    return _found_in(results, part)
-
-
-def _found_in(results: Mapping[str, Any], part: Part) -> Measured:
     """P@1 of all directions, and among how many candidates."""
+    results, _ = self.evaluate(part, "retrieval", _files(self, "europarl-5k"))
     found = Measured()
-    for name, matrix in (results.get("matrices") or {}).items():
-        for source, row in matrix["p_at_1"].items():
-            found.cells |= {
-                Key(part.measure, source, t): 100 * v for t, v in row.items() if v is not None
-            }
+    for name, matrix in _matrices(results):
+        found.add_matrix(part.measure, matrix["p_at_1"])
         counts = {v for row in matrix["num_candidates"].values() for v in row.values() if v}
         found.facts.append(f"{name}: {', '.join(f'{n:,}' for n in sorted(counts))} candidates")
     return found
@@ -151,21 +150,22 @@ def _found_in(results: Mapping[str, Any], part: Part) -> Measured:
 def _xsr(self: Reproduction, part: Part) -> Measured:
     """2,000 queries among 200,000 sentences of Europarl, or as many as there are."""
     first, second = sorted(part.languages)
-    files = self.find("parallel/europarl*.tsv*", "parallel/*.tsv*")
-    paper = f"tfds:europarl_v7/{first}-{second}:train[:800000]"
-    data = paper if self.scale == "paper" else f"tsv:{self.data}/parallel/europarl*.tsv*"
-    if not files and self.scale != "paper":
+    if self.scale == "paper":
+        data = f"tfds:europarl_v7/{first}-{second}:train[:800000]"
+    elif self.find("parallel/europarl*.tsv*", "parallel/*.tsv*"):
+        data = f"tsv:{self.data}/parallel/europarl*.tsv*"
+    else:
         return Measured()
     part = dataclasses.replace(part, languages=(first, second))
     drawn = ",".join(map(str, _XSR_SMOKE if self.scale == "smoke" else XSR))
     results, _ = self.evaluate(part, "retrieval", [data], "--xsr", drawn)
-    found = _found_in(results, part)
-    for matrix in (results.get("matrices") or {}).values():
+    found = Measured()
+    for _, matrix in _matrices(results):
+        found.add_matrix(part.measure, matrix["p_at_1"])
         for key in found.cells:
             count = matrix["num_candidates"][key.source][key.target]
             if count != XSR[0]:
                 found.notes[key] = f"of {count:,}"
-    found.facts.clear()
     return found
 
 
@@ -173,24 +173,19 @@ def _probing(self: Reproduction, part: Part) -> Measured:
     names = {"SST2": "SST"} | {name: name for name in ("MR", "CR", "MPQA", "SUBJ", "TREC")}
     words = ["--classifier", "mlp", "--tasks", ",".join(names)]
     results, _ = self.evaluate(part, "probing", _files(self, "senteval"), *words)
-    metrics = results.get("metrics") or {}
-    cells = {
-        Key(part.measure, "en", to): metrics.get(f"{name}/accuracy") for name, to in names.items()
-    }
-    return Measured({key: 100 * value for key, value in cells.items() if value is not None})
+    metrics, found = results.get("metrics") or {}, Measured()
+    shown = {to: metrics.get(f"{name}/accuracy") for name, to in names.items()}
+    found.add_matrix(part.measure, {"en": shown})
+    return found
 
 
 def _ranked(self: Reproduction, part: Part) -> Part:
     """Of a narrower encoder that stands in, removes at most a quarter of the dimensions."""
-    given = isinstance(part.encoder, Published) and self.published(part.encoder)
-    if given or self.scale == "paper" or self.dry_run or "debias" not in part.options:
+    stand_in = getattr(part.encoder, "stand_in", None)
+    if not stand_in or self.published(part.encoder) or self.scale == "paper" or self.dry_run:
         return part
-    import xling_jax
-
-    model = self.model(part.encoder)
-    if model is None:
-        return part
-    rank = min(part.options["debias"], xling_jax.load(model).dim // 4)
+    width = self.experiment(stand_in)[1].config["encoder"]["width"]
+    rank = min(part.options["debias"], width // 4)
     return dataclasses.replace(part, options=part.options | {"debias": rank})
 
 
@@ -202,17 +197,15 @@ def _alignment(self: Reproduction, part: Part) -> Measured:
     options += ["--gold", files[2], "--domain", "domain"] if files[2:] else []
     results, _ = self.evaluate(_ranked(self, part), "alignment", files[:2], *options)
     found = Measured()
-    for data, matrix in (results.get("matrices") or {}).items():
+    for data, matrix in _matrices(results):
         for cell, pairs in matrix["cells"].items():
             vectors, _, score = cell.rpartition("-")
-            recall = sum(p["num_correct"] for p in pairs.values()) / sum(
-                p["num_gold"] for p in pairs.values()
-            )
-            if baseline:
-                if vectors == baseline and score == "margin":
-                    found.cells[Key(part.measure, target="whole")] = 100 * recall
-            elif vectors.partition("-")[0] in ("biased", "debiased"):
-                found.cells[Key(part.measure, target=cell)] = 100 * recall
+            counts = [[p[name] for p in pairs.values()] for name in ("num_correct", "num_gold")]
+            recall = 100 * sum(counts[0]) / sum(counts[1])
+            if baseline and (vectors, score) == (baseline, "margin"):
+                found.cells[Key(part.measure, target="whole")] = recall
+            elif not baseline and vectors.partition("-")[0] in ("biased", "debiased"):
+                found.cells[Key(part.measure, target=cell)] = recall
         found.facts.append(f"documents: {data}")
     return found
 
@@ -225,7 +218,7 @@ def _language(self: Reproduction, part: Part) -> Measured:
     found = Measured()
     for metric, value in (results.get("metrics") or {}).items():
         found.cells[Key(part.measure, target=metric.rpartition("/")[2])] = 100 * value
-    for data, scores in (results.get("matrices") or {}).items():
+    for data, scores in _matrices(results):
         found.facts.append(f"{data}: {scores['rank']} components")
         found.pictures = sorted(place.glob("*.pca.png"))
     return found
@@ -234,62 +227,15 @@ def _language(self: Reproduction, part: Part) -> Measured:
 def _document_counts(self: Reproduction, part: Part) -> Measured:
     from xling_jax.documents.records import read_documents
 
-    files = _files(self, part.task.removeprefix("documents-"))
     if self.dry_run:
         return Measured()
+    files = _files(self, part.task.removeprefix("documents-"))
     found = (document for file in files[:2] for document in read_documents(file))
     kept = [one for one in found if not part.languages or one.language in part.languages]
     if not kept:
         return Measured()
     words = sum(len(sentence.split()) for one in kept for sentence in one.sentences)
     return Measured({Key("documents"): len(kept), Key("average length"): words / len(kept)})
-
-
-def _neighbors(self: Reproduction, part: Part) -> Measured:
-    """The nearest three sentences of each language, without the translation itself."""
-    files, model = _files(self, "europarl-5k"), self.model(part.encoder)
-    if self.dry_run or not files:
-        return Measured()
-    import xling_jax
-    from xling_jax.eval.retrieval_data import load_retrieval_data
-    from xling_jax.papers.tables import published
-
-    (query,) = [v for k, v in published("yu-3")["similarity loss"].items() if k.measure == "query"]
-    texts = load_retrieval_data(files[0], part.languages).parts[0].texts
-    row = texts["en"].index(query) if query in texts["en"] else 0
-    encoder = xling_jax.load(model)
-    found = Measured({Key("query", "en", "query"): texts["en"][row]})
-    for code, column in texts.items():
-        hits = xling_jax.search(texts["en"][row], column, encoder, k=4)
-        others = [hit.text for hit in hits if hit.position != row]
-        for place, text in enumerate(others[:3], 1):
-            found.cells[Key(code, "en", str(place))] = text
-    return found
-
-
-def _classes(self: Reproduction, part: Part) -> Measured:
-    """t-SNE of the German test documents by class."""
-    folder, model = _files(self, "mldoc"), self.model(part.encoder)
-    if self.dry_run or not folder:
-        return Measured()
-    import numpy as np
-
-    import xling_jax
-    from xling_jax.encode.documents import document_encoder
-    from xling_jax.eval.classification_data import load_classification_data
-    from xling_jax.eval.results import Projection
-    from xling_jax.report.pictures import draw_all
-
-    data = load_classification_data(folder[0], ["de"])
-    part_of = data.splits[data.test_split]["de"]
-    vectors = document_encoder(xling_jax.load(model).encode, "sentences")(part_of.texts)
-    labels = np.array(part_of.labels)
-    count = min(int((labels == name).sum()) for name in data.labels)
-    groups = {name: vectors[labels == name][:count] for name in data.labels}
-    place = model / "results"
-    place.mkdir(exist_ok=True)
-    draw_all([Projection("classes", groups, "German test documents by class")], place)
-    return Measured(pictures=[place / "classes.tsne.png"], facts=[f"classification: {data.name}"])
 
 
 def _size(self: Reproduction, part: Part) -> Measured:
@@ -317,12 +263,66 @@ def _size(self: Reproduction, part: Part) -> Measured:
     return Measured({Key(n): v for n, v in known.items() if n in part.options and v is not None})
 
 
-def _speed(self: Reproduction, part: Part) -> Measured:
-    """Tokens per second, or minutes for 10,000 updates, as training logged them last."""
-    workdir = self.model(part.encoder)
-    if self.dry_run:
+def _on_model(
+    measure: Callable[[Reproduction, Part, Path], Measured],
+) -> Callable[[Reproduction, Part], Measured]:
+    """A task that reads a trained model itself, without a command that a dry run could print."""
+
+    def measured(self: Reproduction, part: Part) -> Measured:
+        model = self.model(part.encoder)
+        return Measured() if self.dry_run else measure(self, part, model)
+
+    return measured
+
+
+def _neighbors(self: Reproduction, part: Part, model: Path) -> Measured:
+    """The nearest three sentences of each language, without the translation itself."""
+    import xling_jax
+    from xling_jax.eval.retrieval_data import load_retrieval_data
+    from xling_jax.papers.tables import published
+
+    if not (files := _files(self, "europarl-5k")):
         return Measured()
-    lines = map(json.loads, (workdir / "metrics.jsonl").read_text("utf-8").splitlines())
+    (query,) = [v for k, v in published("yu-3")["similarity loss"].items() if k.measure == "query"]
+    texts = load_retrieval_data(files[0], part.languages).parts[0].texts
+    row = texts["en"].index(query) if query in texts["en"] else 0
+    encoder = xling_jax.load(model)
+    found = Measured({Key("query", "en", "query"): texts["en"][row]})
+    for code, column in texts.items():
+        hits = xling_jax.search(texts["en"][row], column, encoder, k=4)
+        others = [hit.text for hit in hits if hit.position != row]
+        for place, text in enumerate(others[:3], 1):
+            found.cells[Key(code, "en", str(place))] = text
+    return found
+
+
+def _classes(self: Reproduction, part: Part, model: Path) -> Measured:
+    """t-SNE of the German test documents by class."""
+    import numpy as np
+
+    import xling_jax
+    from xling_jax.encode.documents import document_encoder
+    from xling_jax.eval.classification_data import load_classification_data
+    from xling_jax.eval.results import Projection
+    from xling_jax.report.pictures import draw_all
+
+    if not (folder := _files(self, "mldoc")):
+        return Measured()
+    data = load_classification_data(folder[0], ["de"])
+    part_of = data.splits[data.test_split]["de"]
+    vectors = document_encoder(xling_jax.load(model).encode, "sentences")(part_of.texts)
+    labels = np.array(part_of.labels)
+    count = min(int((labels == name).sum()) for name in data.labels)
+    groups = {name: vectors[labels == name][:count] for name in data.labels}
+    place = model / "results"
+    place.mkdir(exist_ok=True)
+    draw_all([Projection("classes", groups, "German test documents by class")], place)
+    return Measured(pictures=[place / "classes.tsne.png"], facts=[f"classification: {data.name}"])
+
+
+def _speed(self: Reproduction, part: Part, model: Path) -> Measured:
+    """Tokens per second, or minutes for 10,000 updates, as training logged them last."""
+    lines = map(json.loads, (model / "metrics.jsonl").read_text("utf-8").splitlines())
     last = [line for line in lines if "train/steps_per_second" in line][-1]
     if part.task == "speed":
         return Measured({Key(part.measure): last["train/tokens_per_second"]})
@@ -339,12 +339,9 @@ def _memory(self: Reproduction, part: Part) -> Measured:
     return Measured({Key("memory, MB"): sum(planned_memory(experiment)) / 2**20})
 
 
-def _pairs(self: Reproduction, part: Part) -> Measured:
+def _pairs(self: Reproduction, part: Part, model: Path) -> Measured:
     """Rows before and after the filter of letters; other filters come after."""
-    workdir = self.model(part.encoder)
-    if self.dry_run:
-        return Measured()
-    corpora = read_json(workdir / "data/counts.json")["corpora"].values()
+    corpora = read_json(model / "data/counts.json")["corpora"].values()
     pairs = [counts for corpus in corpora for counts in corpus.values()]
     value = sum(counts["read"] for counts in pairs)
     if part.task == "filtered-pairs":
@@ -355,9 +352,9 @@ def _pairs(self: Reproduction, part: Part) -> Measured:
 # Name -> how it is measured, and what data of the papers that needs.
 TASKS: dict[str, tuple[Callable[[Reproduction, Part], Measured], str]] = {
     "classification": (_classification, "mldoc"),
-    "classes": (_classes, "mldoc"),
+    "classes": (_on_model(_classes), "mldoc"),
     "retrieval": (_retrieval, "europarl-5k"),
-    "neighbors": (_neighbors, "europarl-5k"),
+    "neighbors": (_on_model(_neighbors), "europarl-5k"),
     "xsr": (_xsr, "Europarl v7"),
     "probing": (_probing, "senteval"),
     "language": (_language, "wmt16"),
@@ -366,9 +363,9 @@ TASKS: dict[str, tuple[Callable[[Reproduction, Part], Measured], str]] = {
     "documents-wmt16": (_document_counts, "wmt16"),
     "documents-wmt19": (_document_counts, "wmt19"),
     "size": (_size, ""),
-    **dict.fromkeys(("speed", "update-time"), (_speed, "")),
+    **dict.fromkeys(("speed", "update-time"), (_on_model(_speed), "")),
     "memory": (_memory, ""),
-    **dict.fromkeys(("raw-pairs", "filtered-pairs"), (_pairs, "")),
+    **dict.fromkeys(("raw-pairs", "filtered-pairs"), (_on_model(_pairs), "")),
 }
 
 
