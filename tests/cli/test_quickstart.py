@@ -3,7 +3,6 @@
 That it learns is the subject of the quickstart itself, which takes minutes and a network.
 """
 
-import json
 import re
 import shlex
 
@@ -16,7 +15,6 @@ from xling_jax.corpora.quickstart_text import (
     LANGUAGES,
     PRODUCTS,
     UNRELATED_QUERY,
-    FetchError,
     QuickstartText,
 )
 from xling_jax.runs import train
@@ -44,7 +42,6 @@ def write_small_text(wheels, directory):
         exclude=(str(directory / "retrieval.tsv"),),
         retrieval=str(directory / "retrieval.tsv"),
         classification=str(directory / "classification"),
-        queries=(("en", "two three"), ("de", "vier drei")),
         counts={"retrieval.tsv": len(rows), "classification/train.en.tsv": len(rows)},
     )
 
@@ -71,14 +68,6 @@ def command(tmp_path, monkeypatch):
         return main.main(["quickstart", "--workdir", "run", "--wheels", "wheels.txt", *words])
 
     return run
-
-
-@pytest.fixture
-def offline(monkeypatch):
-    def fail(requirements, directory):
-        raise FetchError("could not fetch wheels with pip (no network)")
-
-    monkeypatch.setattr(quickstart, "fetch_wheels", fail)
 
 
 def next_commands(printed):
@@ -130,24 +119,6 @@ def test_without_training_the_commands_to_try_next_work(command, tmp_path, monke
     for _, *words in commands:
         assert main.main(words) == 0
         assert (tmp_path / words[words.index("--output") + 1]).exists()
-
-
-def test_without_a_network_the_encoder_is_shown_on_sentences_of_the_package(
-    command, offline, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(train, "train_experiment", None)
-    assert command("--no-training") == 0
-    printed = capsys.readouterr().out
-    assert "30 lines each, 20 with a translation" in printed
-    assert "Search in 40 lines" in printed and "Classification with 60 labels" in printed
-    precision, recall = re.search(r"precision ([\d.]+)%, recall ([\d.]+)%", printed).groups()
-    assert float(precision) >= 75 and float(recall) >= 90  # of 20 translations
-    content = json.loads((tmp_path / "run/results/mini/classification/results.json").read_text())
-    (matrix,) = content["matrices"].values()
-    across = {kind: means["cross"] for kind, means in matrix["mean"].items()}
-    assert across["accuracy"] > across["bag_of_words"] + 0.1
-    assert command() == 1  # what was asked for is not done
-    assert capsys.readouterr().err.endswith("could not fetch wheels with pip (no network)\n")
 
 
 def test_training_gets_the_text_and_what_to_keep_out_of_it(command, monkeypatch):

@@ -9,14 +9,12 @@ from pathlib import Path
 import polib
 import pytest
 
-from xling_jax.config import find_config
 from xling_jax.corpora import quickstart_text
 from xling_jax.corpora.quickstart_text import (
     LANGUAGES,
     PRODUCTS,
     content,
     fetch_wheels,
-    write_sentences,
     write_text,
 )
 from xling_jax.corpora.specs import read_corpus
@@ -187,19 +185,3 @@ def test_foreign_wheels_and_unpinned_lines_are_refused(index, tmp_path):
     requirements.write_text("shop\n")
     with pytest.raises(ValueError, match="could not fetch wheels with pip"):
         fetch_wheels(requirements, tmp_path / "kept")
-
-
-def test_sentences_of_the_package_are_whole_and_words_are_the_training_text(tmp_path):
-    sentences = find_config("quickstart").with_name("quickstart_sentences.tsv")
-    text = write_sentences(sentences, tmp_path)
-    header, *rows = read_rows(tmp_path / "retrieval.tsv")
-    assert header == LANGUAGES and len(rows) == text.counts["retrieval.tsv"] == 40
-    for column in zip(*rows):
-        assert len({content(cell) for cell in column}) == 40
-    words = labeled(tmp_path, "train", "en")
-    for language, column in zip(LANGUAGES, zip(*rows)):
-        labels, texts = zip(*labeled(tmp_path, "test", language))
-        assert texts == column
-        assert {labels.count(label) for label in labels} == {10}
-    assert len(set(words)) == 60 and {label for label, _ in words} == set(labels)
-    assert not text.corpora

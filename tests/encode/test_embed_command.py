@@ -12,7 +12,6 @@ import pytest
 
 import xling_jax
 from xling_jax.cli import embed
-from xling_jax.encode.documents import MODES
 from xling_jax.encode.texts import EncodeStats
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.options import OptionError
@@ -57,11 +56,7 @@ def test_row_i_is_line_i_for_every_kind_of_file(run, encoder, text_file, tmp_pat
 def test_options_of_the_vectors(run, encoder, text_file, tmp_path):
     prompted = encoder.encode([f"vi bor {line}" for line in LINES])
     for name, options, expected in (
-        (
-            "e.bin",
-            "--format laser --normalize --batch-size 2",
-            encoder.encode(LINES, normalize=True),
-        ),
+        ("e.bin", "--format laser --normalize", encoder.encode(LINES, normalize=True)),
         ("e.npy", "--truncate-dim 3", encoder.encode(LINES)[:, :3]),
         ("f.npy", ["--prompt", "vi bor "], prompted),
     ):
@@ -194,21 +189,6 @@ def test_documents_from_json_lines_and_from_plain_lines(run, encoder, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
 
 
-def test_document_modes(run, encoder, tmp_path):
-    documents = ["La mo. Ti ren.\nSu", ["la mo", "ti"] * 20, ""]
-    records = [{"text": documents[0]}, {"sentences": documents[1]}]
-    (tmp_path / "d.jsonl").write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
-    rows = {}
-    for mode in MODES:
-        arguments = ("--documents", "--document-mode", mode, "--overwrite", "--normalize")
-        run("--input", tmp_path / "d.jsonl", "--output", tmp_path / "e.npy", *arguments)
-        rows[mode] = np.load(tmp_path / "e.npy")
-        expected = encoder.encode_documents(documents, mode=mode, normalize=True)
-        np.testing.assert_allclose(rows[mode], expected, atol=1e-5)
-    assert np.abs(rows["packed"][:2] - rows["sentences"][:2]).max() > 0.01
-    assert np.abs(rows["packed"][1] - rows["sequence"][1]).max() > 0.01
-
-
 def test_sentences_by_the_language_of_a_document(run, encoder, tmp_path):
     pytest.importorskip("sentencex")
     text = "Dr. La kelda. Ti ren."
@@ -257,9 +237,7 @@ def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, mo
         (r"e\.npy: exists", "--output", tmp_path / "e.npy"),
         ("no such file", "--input", tmp_path / "none"),
         (r"--output .*: is also --input; choose another", "--output", same, "--overwrite"),
-        ("--batch-size 0 must be at least 1", "--batch-size", 0),
         ("--splitter: requires --documents", "--splitter", "rule"),
-        ("--document-mode: requires --documents", "--document-mode", "packed"),
     ):
         with pytest.raises(OptionError, match=message):
             run("--input", text_file, "--output", tmp_path / "f.npy", *wrong)

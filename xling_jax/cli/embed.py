@@ -24,7 +24,6 @@ from xling_jax.cli.arguments import (
 )
 from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
-from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.texts import EncodeStats, text_windows
 from xling_jax.files.embeddings import (
     FORMATS,
@@ -82,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="each line is a document: JSON with 'text' or 'sentences' if the input is .jsonl or "
         "begins with '{', otherwise plain text; its vector is the mean over its sentences",
     )
-    add("--document-mode", choices=MODES, help=f"{MODES_HELP} (default: sentences)")
     add("--splitter", choices=SPLITTERS, help=f"{SPLITTERS_HELP} (default: rule)")
     add("--normalize", action="store_true", help="scale vectors to length 1")
     add(
@@ -98,7 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name of the model's prompt to put before every line, such as query",
     )
     add("--prompt", metavar="TEXT", help="text before every line, instead of the model's default")
-    add("--batch-size", type=int, help="sentences in a full batch; fewer need less memory")
     shards.add_arguments(parser, "their vectors")
 
 
@@ -115,12 +112,9 @@ def _check_arguments(args: argparse.Namespace) -> None:
     for name in ("model", "input"):
         if not getattr(args, name):
             raise OptionError(f"{flag(name)} is required, except with --join")
-    if args.batch_size is not None and args.batch_size < 1:
-        raise OptionError(f"--batch-size {args.batch_size} must be at least 1")
-    for option in ("document_mode", "splitter"):
-        if getattr(args, option) and not args.documents:
-            raise OptionError(f"{flag(option)}: requires --documents")
     if args.splitter:
+        if not args.documents:
+            raise OptionError("--splitter: requires --documents")
         check_splitter(args.splitter)
     if args.prompt is not None and args.prompt_name is not None:
         raise OptionError("--prompt and --prompt-name: give only one of them")
@@ -132,12 +126,9 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
     if args.input != "-" and require_file(args.input, "--input").is_dir():
         raise OptionError(f"--input {args.input}: is a directory; name a file")
-    for word, reads_twice in (
-        ("--shard", args.shard),
-        ("--precision int8", args.precision == "int8"),
-    ):
-        if reads_twice and not os.path.isfile(args.input):
-            raise OptionError(f"{word}: --input {args.input} is read twice; write it to a file")
+    if (args.shard or args.precision == "int8") and not os.path.isfile(args.input):
+        word = "--shard" if args.shard else "--precision int8"
+        raise OptionError(f"{word}: --input {args.input} is read twice; write it to a file")
     _check_outputs(args, args.precision, "input")
 
 
@@ -175,11 +166,11 @@ def _embed(args: argparse.Namespace) -> None:
         rows = _rows_of_share(texts(), window, args.shard or shards.Shard(1, 1))
         own, total = itertools.islice(own, rows.start, rows.stop), rows.stop - rows.start
     stats = EncodeStats()
-    options = {"batch_size": args.batch_size, "normalize": args.normalize, "stats": stats}
+    options = {"normalize": args.normalize, "stats": stats}
     if args.documents:
         # With sentencex, texts come split by their own languages.
         split = "rule" if splitter == "sentencex" else splitter
-        own = encoder.document_inputs(own, args.document_mode or "sentences", splitter=split)
+        own = encoder.document_inputs(own, "sentences", splitter=split)
         chunks = encoder.encode_document_stream(own, **options)
     else:
         chunks = encoder.encode_stream(own, **options)

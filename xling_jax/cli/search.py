@@ -29,18 +29,19 @@ _FEW_LINES = 100
 EXAMPLES = """\
 examples:
   xling search --model mini --text manual.txt "how do I reset my password"
-  xling search --model mini --text manual.txt --query-file questions.txt --json
+  xling search --model mini --text manual.txt --json - < questions.txt
   xling search --model M --text news.gz --debias 4 --index hnsw "elections in the capital"
 
-With several queries, each line begins with the number of its query.
+With queries from stdin, each line begins with the number of its query.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("query", nargs="?", metavar="QUERY", help="what to look for")
+    parser.add_argument(
+        "query", metavar="QUERY", help="what to look for; - for stdin, one query per line"
+    )
     add_model(parser, required=True)
     add_corpus_options(parser, required=True)
-    parser.add_argument("--query-file", metavar="FILE", help="one query per line; - for stdin")
     parser.add_argument("--k", type=int, default=10, help="lines per query (default: 10)")
     parser.add_argument("--json", action="store_true", help="print a JSON object per query")
 
@@ -69,17 +70,13 @@ def add_corpus_options(parser: argparse.ArgumentParser, *, required: bool) -> No
 def run(args: argparse.Namespace) -> None:
     from xling_jax.serve.corpus import Corpus
 
-    if args.query is None and args.query_file is None:
-        raise OptionError("QUERY or --query-file is required")
-    if args.query is not None and args.query_file is not None:
-        raise OptionError("QUERY and --query-file exclude each other; give one")
     if args.k < 1:
         raise OptionError(f"--k {args.k}: must be at least 1")
     check_corpus_options(args)
-    check_input(args, "query_file")
     encoder = load_encoder(args.model, args)
     corpus = Corpus(args.text, encoder, index=args.index, debias=args.debias)
-    queries = [args.query] if args.query_file is None else [*iterate_lines(args.query_file)]
+    are_many = args.query == "-"
+    queries = [*iterate_lines("-")] if are_many else [args.query]
     if not args.json:
         explain_scores(corpus)
     for number, (query, hits) in enumerate(zip(queries, corpus.search(queries, args.k)), 1):
@@ -87,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
             found = [hit._asdict() for hit in hits]
             print(json.dumps({"query": query, "hits": found}, ensure_ascii=False))
             continue
-        first = "" if args.query_file is None else f"{number}\t"
+        first = f"{number}\t" if are_many else ""
         for hit in hits:
             print(f"{first}{hit.score:.4f}\t{hit.line}\t{printable(hit.text)}")
 

