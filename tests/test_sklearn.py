@@ -127,11 +127,6 @@ def test_pickle_holds_the_path_and_not_the_weights(model):
     assert list(joblib.load(file).predict(TEXTS)) == LABELS
 
 
-def test_an_encoder_object_is_not_pickled(model):
-    with pytest.raises(ValueError, match="give the path as model"):
-        joblib.dump(SentenceEmbedder(xling_jax.load(model)), io.BytesIO())
-
-
 def test_column_of_a_data_frame_and_feature_names(model):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": TEXTS, "n": range(len(TEXTS))})

@@ -1,12 +1,8 @@
 """From two folders of documents to a translation memory, with the encoder in the package."""
 
 import gzip
-import os
 import random
 import re
-import signal
-import subprocess
-import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -149,33 +145,6 @@ def test_files_that_cannot_be_read_are_named(folders, capsys, name, content, mes
         (folders / name).write_bytes(content)
     assert align(*(["--target", name] if content is None else [])) == 1
     assert f"{name}{message}" in capsys.readouterr().err
-
-
-@pytest.mark.exhaustive
-def test_a_killed_command_leaves_no_half_file(folders):
-    program = (
-        "import os, signal\n"
-        "from xling_jax.cli.main import entry\n"
-        "os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "entry()\n"
-    )
-    words = ["align-sentences", "--model", "mini", "--source", "de", "--target", "en"]
-    words += ["--output", "out.tmx"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program, *words], env=environment)
-    assert done.returncode == -signal.SIGKILL
-    assert list(folders.glob(".out.tmx.*"))
-    assert not (folders / "out.tmx").exists()
-    assert align() == 0 and units()
-    assert not list(folders.glob(".out.tmx.*"))
-
-
-def test_moses_files_have_the_side_of_their_language(tmp_path):
-    pairs = [ScoredPair(1.0, "a\nb", "c")]
-    for languages in (["de", "en"], ("en", "de"), (None, None)):
-        write_pairs(f"{tmp_path}/x.en-de", pairs, Layout("cost", languages))
-        source = "de" if languages[0] == "de" else "en"
-        assert (tmp_path / f"x.en-de.{source}").read_text() == "a b\n"
 
 
 def test_any_text_and_code_makes_valid_xml(tmp_path):

@@ -57,13 +57,6 @@ def test_groups_of_two_files_as_vecalign_writes_them(files):
     assert all(0 <= float(line.rpartition(":")[2]) < 1.5 for line in text.splitlines())
 
 
-def test_positions_are_lines_of_the_file_blank_ones_included(files):
-    (files / "a.en").write_text("\n\n" + "\n \n".join(ENGLISH), encoding="utf-8")
-    assert align("--format", "groups") == 0
-    lines = without_costs((files / "out").read_text())
-    assert lines[0] == "[2]:[0]" and lines[2] == "[6]:[2, 3]" and lines[-1] == "[12]:[5]"
-
-
 def test_positions_in_json_count_blank_sentences(files):
     for code, text in (("en", ["", *ENGLISH]), ("de", [*GERMAN[:2], " ", *GERMAN[2:]])):
         record = {"id": "one", "lang": code, "sentences": text}

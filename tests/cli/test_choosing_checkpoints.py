@@ -145,20 +145,3 @@ def test_a_checkpoint_is_not_exported_with_another_vocabulary(place, tmp_path, c
     assert main([*export, "--output", str(tmp_path / "m")]) == 1
     assert "prepared with a different vocabulary" in capsys.readouterr().err
     assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.exhaustive
-def test_data_are_used_where_held_out_text_is_not(place, tmp_path, caplog):
-    shutil.copytree(place / "w", tmp_path / "w")
-    shutil.copy(place / "corpus.tsv", tmp_path / "excluded.txt")
-    words = command(place, "--config.data.exclude=('%s',)" % (tmp_path / "excluded.tsv"))
-    words = [word.replace(str(place / "w"), str(tmp_path / "new")) for word in words]
-    header, *lines = (place / "corpus.tsv").read_text().splitlines()
-    (tmp_path / "excluded.tsv").write_text("\n".join([header, *lines[:3]]) + "\n")
-    more = ["--config.train.total_steps=2", "--config.train.evaluate_every_steps=2"]
-    assert main([*words, *more]) == 0
-    (tmp_path / "excluded.tsv").unlink()
-    more[0] = "--config.train.total_steps=4"
-    with caplog.at_level("WARNING"):
-        assert main([*words, *more]) == 0
-    assert "excluded.tsv: no such file" in caplog.text and "prepared earlier" in caplog.text

@@ -165,19 +165,6 @@ def test_processes_that_succeed_leave_together_and_meet_without_a_proxy(name, mo
     assert finish(start_pair("well", "well"))[0] == [0, 0]
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_process_that_waits_for_one_that_never_starts_ends(number, monkeypatch):
-    monkeypatch.setenv("JOIN_WITHIN_S", "2")
-    pair = start_pair("well", "well")
-    pair[1 - number].kill()
-    started = time.monotonic()
-    _, errors = pair[number].communicate(timeout=60)
-    pair[1 - number].communicate()
-    assert pair[number].returncode != 0 and time.monotonic() - started < 40
-    assert "waiting up to 2 s for all processes to start" in errors
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_an_error_in_one_ends_both(number):

@@ -48,17 +48,6 @@ def test_the_headline_is_of_the_languages_of_the_encoder(tmp_path, caplog, encod
     assert caplog.messages[-1] == "m was not trained on nl"
 
 
-def test_languages_of_labeled_text_are_named_as_well(labeled, tmp_path, caplog, encoder, capsys):
-    encoder.languages = ("en",)
-    with caplog.at_level("WARNING"):
-        assert evaluate("classification", labeled, tmp_path / "out", "--no-pictures") == 0
-    assert caplog.messages == ["m was not trained on de"]
-    (labeled / "train.de.tsv").write_bytes((labeled / "test.de.tsv").read_bytes())
-    options = ("--languages", "de", "--train-languages", "en")
-    assert evaluate("classification", labeled, tmp_path / "other", *options) == 2
-    assert "no training text in 'en' among that read (de); name it in" in capsys.readouterr().err
-
-
 @pytest.fixture
 def parallel(tmp_path):
     path = tmp_path / "toy.dev.tsv"
@@ -104,21 +93,6 @@ def test_retrieval_writes_results_table_and_pictures(parallel, tmp_path, capsys)
     assert capsys.readouterr().out.strip() == (output / "results.md").read_text().strip()
     pictures = {f"toy_dev.{kind}.png" for kind in ("matrix", "pca", "tsne")}
     assert {entry.name for entry in output.iterdir()} == pictures | {"results.json", "results.md"}
-
-
-def test_xsr_draws_its_candidates(parallel, tmp_path, capsys):
-    output = tmp_path / "out"
-    assert evaluate("retrieval", parallel, output, "--xsr", "5,3") == 0
-    written = json.loads((output / "results.json").read_text())
-    assert written["matrices"]["toy_dev"]["num_candidates"] == {"en": {"de": 5}, "de": {"en": 5}}
-    assert written["matrices"]["toy_dev"]["num_queries"] == {"en": {"de": 3}, "de": {"en": 3}}
-    assert written["metrics"] == {"toy_dev/p_at_1": 1, "toy_dev/p_at_5": 1}
-    for wrong, rule in (
-        (["--xsr", "3,5"], "at most as many queries"),
-        (["--xsr", "5,3", "--distractors", str(parallel)], "leave out distractors and altered"),
-    ):
-        assert evaluate("retrieval", parallel, output, "--overwrite", *wrong) == 2
-        assert rule in capsys.readouterr().err
 
 
 def test_classification_writes_results(labeled, tmp_path):

@@ -98,7 +98,6 @@ def texts(tmp_path):
 @pytest.mark.parametrize(
     "count, options, of_join",
     [
-        (3, (), ()),
         (2, ("--k", 3), ("--retrieval", "intersect", "--margin", "distance")),
         (12, (), ("--top", 9, "--retrieval", "fwd")),  # more shares than spans
         (2, ("--backend", "jax"), ("--retrieval", "bwd")),
@@ -186,10 +185,3 @@ def test_parts_that_are_missing_or_of_something_else_are_refused(model, texts, f
 )
 def test_wrong_use(words, message, fails):
     assert message in fails(2, *words, "--model", "mini")
-
-
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b"])
-def test_a_share_that_cannot_be(text, capsys):
-    with pytest.raises(SystemExit):
-        main(["embed", "--shard", text])
-    assert f"must be I/N, from 1/N to N/N; got '{text}'" in capsys.readouterr().err

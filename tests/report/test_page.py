@@ -373,18 +373,6 @@ def test_every_table_says_where_its_numbers_come_from(workdir):
     assert ("Command", "not recorded") in found
 
 
-def test_measurements_of_one_data_set_stand_together_and_once():
-    targeted, twice = classification_results(), classification_results()
-    matrix = targeted["matrices"].pop("news")
-    name = "news_leave_one_out_mlp"
-    targeted["matrices"][name] = matrix | {"protocol": "leave-one-out", "classifier": "mlp"}
-    run = Run("one", None, results=[targeted, twice, classification_results()])
-    (table,) = tables.comparison([run])
-    (data, rows), (published, _), *_ = table["groups"]
-    assert data == "news" and published.startswith("MLDoc")
-    assert [row.source for row in rows] == ["mlp, leave-one-out", "zero-shot"]
-
-
 def run_of(directory, models):
     """The only run of results of these models, read from their files."""
     for number, model in enumerate(models):
@@ -409,14 +397,6 @@ def test_results_of_checkpoints_and_of_fewer_dimensions_are_told_apart(tmp_path)
     steps = ["a, step 1,000", "a, step 2,000, 64 dimensions"]
     assert names == ["a", "a, 64 dimensions", "a", *steps]
     assert all(f"{name}: toy, by cosine" in page_of(run) for name in names)
-
-
-def test_checkpoints_of_a_run_that_is_not_given_are_one_run(tmp_path):
-    paths = [f"runs/a/checkpoints/0000{step}" for step in (1000, 2000)]
-    run = run_of(
-        tmp_path, [{"path": path, "fingerprint": f"f{path}", "dtype": "float32"} for path in paths]
-    )
-    assert run.name == "a" and len(run.results) == 2
 
 
 def test_a_heatmap_writes_percentages_in_colors_of_how_good_they_are():
