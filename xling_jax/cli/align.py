@@ -18,6 +18,7 @@ from xling_jax.align.pair_files import Layout, ScoredPair, write_pairs
 from xling_jax.align.rows import check_same_dim
 from xling_jax.cli.arguments import (
     add_config_values,
+    add_languages,
     add_output,
     add_sides,
     check_sides,
@@ -25,7 +26,7 @@ from xling_jax.cli.arguments import (
     optional_config,
     read_vectors,
 )
-from xling_jax.cli.document_sides import add_languages, encode_side, languages_of, read_side
+from xling_jax.cli.document_sides import LANGUAGES_HELP, encode_side, languages_of, read_side
 from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.documents.alignment import DocumentAligner, match_urls
 from xling_jax.documents.records import Documents
@@ -69,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
     )
     add_output(parser, "file of pairs; - for stdout")
-    add_languages(parser)
+    add_languages(parser, LANGUAGES_HELP, "SOURCE,TARGET")
     add_config_values(parser)
     add_options(parser, Options)
     parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")

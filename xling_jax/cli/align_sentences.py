@@ -27,14 +27,15 @@ from xling_jax.align.translations import (
 )
 from xling_jax.cli.arguments import (
     SIDES,
+    add_languages,
     add_model,
     add_output,
     check_input,
     check_output,
     load_encoder,
 )
-from xling_jax.cli.document_sides import add_languages, encode_side, languages_of, read_side
-from xling_jax.cli.options import add_options, given_options, options_from
+from xling_jax.cli.document_sides import LANGUAGES_HELP, encode_side, languages_of, read_side
+from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner
 from xling_jax.documents.records import Documents, read_pairs_of_ids
 from xling_jax.encode.sentence_alignment import align_pairs
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for side in SIDES:
         add(f"--{side}", required=True, metavar="FILE", help="text file, folder or JSON lines")
     add_output(parser, "file of aligned sentences; - for stdout")
-    add_languages(parser)
+    add_languages(parser, LANGUAGES_HELP, "SOURCE,TARGET")
     add(
         "--pairs",
         metavar="FILE",
@@ -153,8 +154,8 @@ def _check_arguments(args: argparse.Namespace) -> bool:
         raise OptionError(f"--pairs: --source must be JSON lines or a folder; found {args.source}")
     if args.format is None:
         args.format = pair_format(args.output)
-    if args.format == "groups" and (unused := given_options(args, TranslationRules)):
-        raise OptionError(f"{unused[0]}: --format groups covers all sentences; leave it out")
+    if args.format == "groups" and options_from(args, TranslationRules) != TranslationRules():
+        raise OptionError("--format groups: covers all sentences; leave out the rules")
     return is_text
 
 

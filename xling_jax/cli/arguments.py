@@ -74,9 +74,9 @@ def add_vector_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_languages(parser: argparse.ArgumentParser, help: str) -> None:
-    """Adds `--languages`, a list of any length."""
-    parser.add_argument("--languages", type=words, metavar="CODE,CODE", help=help)
+def add_languages(parser: argparse.ArgumentParser, help: str, metavar: str = "CODE,CODE") -> None:
+    """Adds `--languages`, a list."""
+    parser.add_argument("--languages", type=words, metavar=metavar, help=help)
 
 
 def add_config_values(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xling_jax.cli.options import words
 from xling_jax.documents.records import (
     Documents,
     choose_language,
@@ -30,16 +29,10 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-
-def add_languages(parser: argparse.ArgumentParser) -> None:
-    """Adds `--languages`, see `languages_of`."""
-    parser.add_argument(
-        "--languages",
-        type=words,
-        metavar="SOURCE,TARGET",
-        help="languages of the sides; not needed for JSON lines in one language and for folders "
-        "named after theirs",
-    )
+LANGUAGES_HELP = (
+    "languages of the sides; not needed for JSON lines in one language and for folders named after "
+    "theirs"
+)
 
 
 def languages_of(args: argparse.Namespace) -> list[str | None]:

@@ -33,25 +33,14 @@ COMMANDS = Registry(
     mine=("xling_jax.cli.mine", "find translations in two texts, or score given pairs"),
     calibrate=("xling_jax.cli.calibrate", "measure what the scores of mined pairs mean"),
     align=("xling_jax.cli.align", "pair translated documents"),
-    **{
-        "align-sentences": (
-            "xling_jax.cli.align_sentences",
-            "align the sentences inside translated documents",
-        )
-    },
-    export=(
-        "xling_jax.cli.export",
-        "write a smaller model, ONNX or other formats",
-    ),
+    **{"align-sentences": ("xling_jax.cli.align_sentences", "align the sentences of documents")},
+    export=("xling_jax.cli.export", "write a smaller model, ONNX or other formats"),
     reproduce=("xling_jax.cli.reproduce", "train and measure the tables of the papers"),
     report=("xling_jax.cli.report", "write one HTML page from runs and results"),
     convert=("xling_jax.cli.convert", "turn a published checkpoint into a model directory"),
     search=("xling_jax.cli.search", "find the lines of a text by their meaning"),
     serve=("xling_jax.cli.serve", "answer over HTTP, in the API of OpenAI's embeddings"),
-    quickstart=(
-        "xling_jax.cli.quickstart",
-        "see the packaged encoder at work, then train a small one",
-    ),
+    quickstart=("xling_jax.cli.quickstart", "see an encoder at work, then train a small one"),
 )
 
 EPILOG = """\
@@ -132,16 +121,12 @@ def _set_up(quiet: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status: 0 done, 1 failed, 2 wrong use."""
     if sys.stdout is None:  # a file that is opened later would take its place
-        print(
-            "xling: error: stdout is closed; redirect it, to /dev/null if need be", file=sys.stderr
-        )
+        print("xling: error: stdout is closed; redirect it, say to /dev/null", file=sys.stderr)
         return 1
     parser, words = make_parser(), sys.argv[1:] if argv is None else [*argv]
     # The shell leaves alone the ~ of `--input=~/text.de`.
-    home = os.path.expanduser("~/")
-    args, rest = parser.parse_known_args(
-        [re.sub(r"^(--[\w-]+=)~/", rf"\1{home}", w) for w in words]
-    )
+    whole = [re.sub(r"^(--[\w-]+=)~/", rf"\1{os.path.expanduser('~/')}", word) for word in words]
+    args, rest = parser.parse_known_args(whole)
     args.words = words  # for what records its command
     for name in ("debug", "quiet"):  # after the command as well
         if f"--{name}" in rest:

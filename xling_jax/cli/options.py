@@ -24,15 +24,14 @@ def add_options(parser: argparse.ArgumentParser, target: type) -> None:
     a tuple of them is a list of arguments.
     """
     for field, kind, many in _options(target):
-        argument = {"dest": field.name, "default": argparse.SUPPRESS, "help": _help(field)}
-        argument |= {n: v for n, v in field.metadata["argument"].items() if n != "type"}
+        argument = {"default": argparse.SUPPRESS, "help": _help(field)}
+        argument |= field.metadata["argument"]
         if kind is bool:
             argument["action"] = argparse.BooleanOptionalAction
         elif kind is Path:
             argument |= {"metavar": "FILE"} | ({"nargs": "+", "action": "extend"} if many else {})
         else:
-            read = field.metadata["argument"].get("type", kind)
-            argument["type"] = functools.partial(_read, read, many)
+            argument["type"] = functools.partial(_read, argument.get("type", kind), many)
             if field.metadata["choices"] and not many:
                 argument["choices"] = field.metadata["choices"]
         parser.add_argument(flag(field.name), **argument)
@@ -59,12 +58,6 @@ def options_from(
     options = target(**values)
     check_values(options, flag)
     return options
-
-
-def given_options(args: argparse.Namespace, target: type) -> list[str]:
-    """The arguments of a dataclass's options that are on the command line."""
-    names = [field.name for field, _, _ in _options(target)]
-    return [flag(name) for name in names if getattr(args, name, None) is not None]
 
 
 def flag(name: str) -> str:
@@ -155,9 +148,8 @@ def _help(field: dataclasses.Field) -> str:
     text, default = field.metadata["help"].replace("%", "%%"), field.default
     if default is None or default is False or default in ("", ()):
         return text
-    if isinstance(default, tuple):
-        default = ",".join(map(str, default))
-    return f"{text} (default: {'yes' if default is True else default})"
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    return f"{text} (default: {'yes' if default is True else shown})"
 
 
 def _read(read: Callable[[str], Any], many: bool, text: str) -> Any:
