@@ -21,36 +21,16 @@ _BETTER, _WORSE = "0, 114, 178", "213, 94, 0"  # Okabe and Ito's blue and vermil
 
 
 class Cell(NamedTuple):
-    """A cell of the page: where it stands, both values, whether they are not percentages, and our
-    deviation over seeds, if there are several.
-    """
+    """A cell of the page: where it stands, what of, both values, also as text, and CSS."""
 
     line: str
     column: str
     key: Key
     pair: Pair
-    plain: bool
-    deviation: float | None = None
-
-    @property
-    def ours(self) -> str:
-        """Our value, with its deviation."""
-        spread = f" ± {self.deviation:.1f}" if self.deviation is not None else ""
-        return f"{_number(self.pair.ours, self.plain)}{spread}"
-
-    @property
-    def theirs(self) -> str:
-        """The published value."""
-        return _number(self.pair.theirs, self.plain)
-
-    @property
-    def style(self) -> str:
-        """CSS for the difference of two percentages."""
-        ours, theirs, _ = self.pair
-        if not (isinstance(ours, float) and isinstance(theirs, float)) or self.plain:
-            return ""
-        share = min(abs(ours - theirs) / _FULL, 1) * 0.6
-        return f"background: rgba({_BETTER if ours >= theirs else _WORSE}, {share:.2f})"
+    deviation: float | None
+    ours: str
+    theirs: str
+    style: str
 
 
 def _number(value: float | str | None, plain: bool) -> str:
@@ -59,15 +39,23 @@ def _number(value: float | str | None, plain: bool) -> str:
     return f"{value:,.0f}" if plain and (value == int(value) or value >= 1000) else f"{value:.1f}"
 
 
+def _cell(place: tuple[str, str], key: Key, pair: Pair, plain: bool, values: list[float]) -> Cell:
+    """A cell; `values` are ours of each seed, whose deviation is shown if there are several."""
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    spread = f" ± {deviation:.1f}" if deviation is not None else ""
+    style = ""
+    if not plain and all(isinstance(value, float) for value in pair[:2]):
+        share = min(abs(pair.ours - pair.theirs) / _FULL, 1) * 0.6
+        style = f"background: rgba({_BETTER if pair.ours >= pair.theirs else _WORSE}, {share:.2f})"
+    shown = f"{_number(pair.ours, plain)}{spread}", _number(pair.theirs, plain)
+    return Cell(*place, key, pair, deviation, *shown, style)
+
+
 @dataclass(frozen=True)
 class Result:
-    """A table, measured.
+    """A table such as "yu-2", measured at a scale.
 
-    Attributes:
-        name: such as "yu-2".
-        table: what it is.
-        scale: at which it was measured.
-        measured: row -> what was measured with each seed; has cells, notes, pictures and facts.
+    `measured` is row -> what was measured with each seed; it has cells, notes, pictures and facts.
     """
 
     name: str
@@ -105,10 +93,8 @@ class Result:
                 notes = [one.notes[key] for one in seeds if key in one.notes][:1]
                 pair = pair._replace(note=", ".join(filter(None, [*notes, pair.note])))
                 if pair[:2] != (None, None):
-                    spread = statistics.stdev(values) if len(values) > 1 else None
-                    yield Cell(
-                        *self._place(label, key), key, pair, key.measure in self.table.plain, spread
-                    )
+                    plain = key.measure in self.table.plain
+                    yield _cell(self._place(label, key), key, pair, plain, values)
 
     def _is_shown(self, key: Key) -> bool:
         """Of a table of means only, those; of one of directions, none within a language."""

@@ -32,13 +32,11 @@ Cells = dict[Key, float | str]
 
 @dataclass(frozen=True)
 class Run:
-    """A training: a packaged config and the keys that it changes.
+    """A training: a packaged config `NAME[:ARGUMENT]`, without the size, and keys that it changes.
 
     Attributes:
-        config: `NAME[:ARGUMENT]`, without the size.
-        settings: config key -> value, at any scale, or a dict of those by scale.
-        small: the same, where there is little text: at `small` and `smoke`.
-        paper: the same at `paper`.
+        settings: config key -> value, at any scale, or a dict of those by scale; those of `small`
+            at `small` and `smoke`, where there is little text, of `paper` at `paper`.
         text: patterns of the training files in `parallel/`, at scales below `paper`; all files if
             none fits.
         share: of the rows of these files.
@@ -59,12 +57,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Published:
-    """A published encoder, from a directory of `--encoders`.
+    """A published encoder: its directory in `--encoders`, and options of `xling convert`.
 
-    Attributes:
-        name: of the directory.
-        convert: options of `xling convert`.
-        stand_in: what is trained in its place below the `paper` scale; None for nothing.
+    `stand_in` is trained in its place below the `paper` scale; None for nothing.
     """
 
     name: str
@@ -74,13 +69,9 @@ class Published:
 
 @dataclass(frozen=True)
 class Part:
-    """Measures some cells of a row.
+    """Measures some cells of a row, by a task of `cli.reproduce_tasks.TASKS`.
 
     Attributes:
-        encoder: what is measured.
-        task: of `cli.reproduce_tasks.TASKS`.
-        measure: of the cells that it gives.
-        languages: those measured.
         options: of `xling evaluate`, True where one takes no value; of the task "size", the names
             of what is measured.
         checkpoint: "" for the exported encoder; or of those that the run kept "dev" (best by
@@ -97,12 +88,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Row:
-    """A system of ours.
+    """A system of ours; cells of later parts replace those of earlier ones.
 
-    Attributes:
-        name: what it is called.
-        parts: what is measured; cells of later ones replace those of earlier ones.
-        beside: the published system that it is compared with; None for that of its name.
+    `beside` is the published system that it is compared with; None for that of its name.
     """
 
     name: str
@@ -120,8 +108,6 @@ class Table:
     """A table or figure of a paper.
 
     Attributes:
-        title: what it shows.
-        rows: our systems.
         selection: how checkpoints and classifiers are chosen, and what else the cells depend on.
         matrix: there is a line for each source language.
         means_only: of the cells only means are shown, as the paper prints no others.
