@@ -172,7 +172,7 @@ def test_wrong_use_is_refused(tmp_path, models, capsys):
         (["--workdir", "w", "--storage", "int8"], "give --workdir and --checkpoint, or --model"),
         (["--quantize", "int8"], "give --workdir and --checkpoint, or --model with --to"),
         (["--to", "laser", "--quantize", "int8"], "--quantize int8: requires --to onnx"),
-        (["--to", "onnx", "--storage", "int8"], "--storage: write the smaller model first (leave"),
+        (["--to", "onnx", "--storage", "int8"], "--to onnx: write the smaller model first (leave"),
     ):
         assert main([*export, *wrong]) == (1 if wrong == ["--to", "laser"] else 2)
         assert says in capsys.readouterr().err

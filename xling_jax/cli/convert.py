@@ -44,83 +44,80 @@ NLLB's SentencePiece model must be next to the checkpoint or named by --vocabula
 checkpoint needs PyTorch (pip install torch); the model does not.
 """
 
-# Argument of the functions that convert -> its flag: those that only some formats have.
-_OPTIONS = {
-    "language": {
-        "metavar": "CODE",
-        "help": "LASER and XLM: language whose Moses rules prepare all text, one for the model; el "
-        "romanizes for LASER of 2018 (default: en, as laser_encoders and transformers do for "
-        "every language). SONAR: NLLB's code of the language of all text (default: eng_Latn)",
-    },
-    "vocabulary": {
-        "metavar": "FILE",
-        "help": "LASER and SONAR: the .spm, .fcodes or .model file (default: the one next to the "
-        "checkpoint)",
-    },
-    "pooling": {
-        "choices": ("mean", "first", "max", "last", "pooler"),
-        "help": "transformers: how token states become a vector; last is the last token; pooler is "
-        "BERT's dense layer on the first (default: as modules.json says, mean without it)",
-    },
-    "layer": {
-        "type": int,
-        "metavar": "N",
-        "help": "transformers: pool the states of layer N; 0 is the embeddings (default: the last)",
-    },
-    "compute_dtype": {
-        "choices": DTYPES,
-        "help": "transformers: of the layers, recorded in the model directory; float16 and "
-        "bfloat16 are for GPU and TPU (default: none, the device decides, see xling embed --dtype)",
-    },
-    "prefix": {
-        "metavar": "TEXT",
-        "help": "transformers: put in front of every text, such as e5's 'query: ' or 'passage: ' "
-        "(default: the default prompt of sentence-transformers, mostly none)",
-    },
-    "base": {
-        "metavar": "DIR",
-        "help": "transformers: the model that a LoRA adapter (adapter_config.json) was made for "
-        "(default: the directory that the adapter names)",
-    },
-}
+# Arguments that only some of the functions that convert take.
+_OPTIONS = ("language", "vocabulary", "pooling", "layer", "compute_dtype", "prefix", "base")
+_OPTIONS += ("max_length_tokens",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--from",
-        choices=tuple(IMPORTERS),
-        help="whose vectors are wanted (default: those of the library that the files are for)",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "checkpoint",
         metavar="PATH",
         help="directory of the files, LASER's .pt file, or hf:ORG/NAME",
     )
-    add_output(parser, "model directory to write")
-    parser.add_argument(
-        "--languages",
-        type=words,
-        default=(),
-        metavar="CODES",
-        help="training languages to record: en,de,…",
+    add(
+        "--from",
+        choices=tuple(IMPORTERS),
+        help="whose vectors are wanted (default: those of the library that the files are for)",
     )
-    parser.add_argument(
+    add_output(parser, "model directory to write")
+    add("--languages", type=words, default=(), metavar="CODES", help="to record: en,de,…")
+    add(
         "--max-length-tokens",
         type=int,
         metavar="N",
-        help="longer texts are truncated (default: the model's limit; 2048 for LASER, which has "
-        "none)",
+        help="longer texts are truncated (default: the model's limit; 2048 for LASER)",
     )
-    for name, given in _OPTIONS.items():
-        parser.add_argument(flag(name), default=argparse.SUPPRESS, **given)
+    add(
+        "--language",
+        metavar="CODE",
+        help="LASER and XLM: language whose Moses rules prepare all text, one for the model; el "
+        "romanizes for LASER of 2018 (default: en, as laser_encoders and transformers do for "
+        "every language). SONAR: NLLB's code of the language of all text (default: eng_Latn)",
+    )
+    add(
+        "--vocabulary",
+        metavar="FILE",
+        help="LASER and SONAR: the .spm, .fcodes or .model file (default: the one next to the "
+        "checkpoint)",
+    )
+    add(
+        "--pooling",
+        choices=("mean", "first", "max", "last", "pooler"),
+        help="transformers: how token states become a vector; last is the last token; pooler is "
+        "BERT's dense layer on the first (default: as modules.json says, mean without it)",
+    )
+    add(
+        "--layer",
+        type=int,
+        metavar="N",
+        help="transformers: pool the states of layer N; 0 is the embeddings (default: the last)",
+    )
+    add(
+        "--compute-dtype",
+        choices=DTYPES,
+        help="transformers: of the layers, recorded in the model directory; float16 and bfloat16 "
+        "are for GPU and TPU (default: none, the device decides, see xling embed --dtype)",
+    )
+    add(
+        "--prefix",
+        metavar="TEXT",
+        help="transformers: put in front of every text, such as e5's 'query: ' or 'passage: ' "
+        "(default: the default prompt of sentence-transformers, mostly none)",
+    )
+    add(
+        "--base",
+        metavar="DIR",
+        help="transformers: the model that a LoRA adapter (adapter_config.json) was made for "
+        "(default: the directory that the adapter names)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
-    given = {name: getattr(args, name) for name in _OPTIONS if name in args}
-    if args.max_length_tokens is not None:
-        given["max_length_tokens"] = args.max_length_tokens
-        if args.max_length_tokens < 2:
-            raise OptionError(f"--max-length-tokens {args.max_length_tokens} must be at least 2")
+    given = {name: value for name in _OPTIONS if (value := getattr(args, name)) is not None}
+    if given.get("max_length_tokens", 2) < 2:
+        raise OptionError(f"--max-length-tokens {args.max_length_tokens} must be at least 2")
     path, kind = args.checkpoint, vars(args)["from"]
     if "language" in given and kind != "sonar":
         given["language"] = to_iso639_1(args.language)

@@ -11,17 +11,12 @@ import logging
 from typing import Any
 
 from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
-from xling_jax.cli.options import flag
 from xling_jax.formats.registry import EXPORTERS, QUANTIZATIONS
 from xling_jax.models.row_storage import WRITTEN
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.export import export_checkpoint
 
 _logger = logging.getLogger(__name__)
-
-_OF_A_RUN = {"workdir", "checkpoint"}
-_OF_STATIC = {"storage", "truncate_dim"}
-_OF_A_FORMAT = {"to", "quantize"}
 
 EXAMPLES = """\
 examples:
@@ -73,19 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    given = {name for name, value in vars(args).items() if value is not None}
-    of_a_run, smaller, to = given & _OF_A_RUN, given & _OF_STATIC, given & _OF_A_FORMAT
-    is_model = "model" in given and not of_a_run
+    smaller = args.storage is not None or args.truncate_dim is not None
     if args.to and smaller:
         raise OptionError(
-            f"--to {args.to} and {flag(min(smaller))}: write the smaller model first (leave out "
-            f"--to), then export that one with --to {args.to}"
+            f"--to {args.to}: write the smaller model first (leave out --to), then export that one"
         )
-    if not (
-        (of_a_run == _OF_A_RUN and not given & {"model", *smaller, *to})
-        or (is_model and smaller and not to)
-        or (is_model and "to" in to and not smaller)
-    ):
+    from_run = None not in (args.workdir, args.checkpoint)
+    from_run = from_run and not (args.model or args.to or smaller)
+    from_model = args.model and args.workdir is args.checkpoint is None and (args.to or smaller)
+    if not (from_run or from_model):
         raise OptionError(
             "give --workdir and --checkpoint, or --model with --to, or --model with --storage or "
             "--truncate-dim"
@@ -93,15 +84,14 @@ def run(args: argparse.Namespace) -> None:
     if args.quantize and args.to != "onnx":
         raise OptionError(f"--quantize {args.quantize}: requires --to onnx")
     refuse_existing(args.output, args.overwrite)
-    if to:
+    if args.to:
         export_to(args)
-        return
-    if smaller:
+    elif smaller:
         export_static(args)
-        return
-    (step,) = choose_checkpoints(args.workdir, str(args.checkpoint))
-    export_checkpoint(args.workdir, step, args.output, overwrite=args.overwrite)
-    _logger.info("encoder of step %d in %s", step, args.output)
+    else:
+        (step,) = choose_checkpoints(args.workdir, str(args.checkpoint))
+        export_checkpoint(args.workdir, step, args.output, overwrite=args.overwrite)
+        _logger.info("encoder of step %d in %s", step, args.output)
 
 
 def export_to(args: argparse.Namespace) -> None:
@@ -109,10 +99,8 @@ def export_to(args: argparse.Namespace) -> None:
     from xling_jax.encode.model_directory import find_model_directory
 
     options = {"quantize": args.quantize} if args.quantize else {}
-    export = EXPORTERS[args.to]
-    facts = export(
-        find_model_directory(args.model), args.output, overwrite=args.overwrite, **options
-    )
+    directory = find_model_directory(args.model)
+    facts = EXPORTERS[args.to](directory, args.output, overwrite=args.overwrite, **options)
     described = "; ".join(f"{name.replace('_', ' ')}: {_fact(v)}" for name, v in facts.items())
     _logger.info("%s: %s, for %s; %s", args.output, args.model, args.to, described)
 

@@ -12,9 +12,6 @@ from xling_jax.files.untrusted import parse_json
 
 RESULTS_FILE = "results.json"
 METRICS_FILE = "metrics.jsonl"
-# Of the versions that results record, those shown.
-_VERSIONS = ("xling_jax", "python", "jax", "numpy", "scikit-learn")
-
 # What `Encoder.truncated` appends to a fingerprint; digests of prompts may look alike.
 _TRUNCATED = re.compile(r"(?<!-prompt)-(\d+)d(?=-|$)")
 
@@ -217,20 +214,11 @@ class Origin(NamedTuple):
 def result_origin(run: str, results: Mapping[str, Any]) -> Origin:
     """Of the content of a `results.json`; older ones lack some of it."""
     data, settings = results.get("data") or (), results.get("settings") or {}
+    seeds = settings.get("seeds", settings.get("seed"))
+    drawn = ", ".join(map(str, seeds)) if isinstance(seeds, list) else str(seeds)
     facts = measured_facts(results["model"], data)
-    for one in settings.get("distractors") or ():
-        facts += [("Distractors", one["path"]), ("SHA-256 of the file", one["sha256"])]
-    # A matrix names its own seeds, the settings those of all classifiers.
-    matrices = (results.get("matrices") or {}).values()
-    seeds = {seed for matrix in matrices for seed in matrix.get("seeds") or ()}
-    seeds = seeds or settings.get("seeds") or {settings.get("seed")} - {None}
-    drawn = ", ".join(map(str, sorted(seeds))) or "none; nothing was drawn at random"
-    versions = results.get("versions") or {}
-    facts += [
-        ("Seed", drawn if settings else ""),
-        ("Command", str(results.get("command") or "")),
-        ("Versions", ", ".join(f"{n} {versions[n]}" for n in _VERSIONS if n in versions)),
-    ]
+    facts.append(("Seed", "none; nothing was drawn at random" if seeds is None else drawn))
+    facts.append(("Command", str(results.get("command") or "")))
     names = ", ".join(str(one["name"]) for one in data)
     return Origin(f"{run}: {names}" if names else run, tuple(facts))
 
@@ -248,13 +236,13 @@ def measured_facts(
 
 def training_origin(run: Run) -> Origin:
     """Of what a run logged."""
-    version, seed = run.config.get("version"), run.config.get("seed")
+    seed = run.config.get("seed")
     facts = (
         ("Workdir", str(run.path or "")),
         ("Last step", f"{run.num_steps:,}" if run.num_steps else ""),
         ("Encoder's fingerprint", run.fingerprint),
         ("Training data's fingerprint", run.data_fingerprint),
         ("Seed", "" if seed is None else str(seed)),
-        ("Versions", f"xling_jax {version}" if version else ""),
+        ("Version", str(run.config.get("version") or "")),
     )
     return Origin(f"{run.name}: training", facts)
