@@ -18,8 +18,8 @@ from xling_jax.cli.main import main
 
 TRAIN = ["train", "--config", f"{ROOT}/configs/ct_laser.py:smoke", "--workdir", "w"]
 WRONG = {
-    "--coordinator localhost:1": "--num-processes is missing",
-    "--num-processes 2 --process-id 0": "--coordinator is missing",
+    "--coordinator localhost:1": "go together; give all",
+    "--num-processes 2 --process-id 0": "go together; give all",
     "--coordinator localhost --num-processes 2 --process-id 0": "must be HOST:PORT",
     "--coordinator localhost:1 --num-processes 2 --process-id 2": "must be from 0 to",
     "--coordinator localhost:1 --num-processes 0 --process-id 0": "must be from 0 to",

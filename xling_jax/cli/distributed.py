@@ -11,7 +11,6 @@ import signal
 import threading
 from collections.abc import Iterator
 
-from xling_jax.cli.options import flag
 from xling_jax.files.leaving import leave, linger
 from xling_jax.options import OptionError
 from xling_jax.runs.workdir import Processes
@@ -147,14 +146,13 @@ def _bypass_proxy(coordinator: str) -> None:
 
 def _initialize_arguments(args: argparse.Namespace) -> dict | None:
     """Arguments of `jax.distributed.initialize`; None for a process that is to find no others."""
-    names = ("coordinator", "num_processes", "process_id")
-    missing = [flag(name) for name in names if getattr(args, name) is None]
-    if len(missing) == len(names):
+    given = args.coordinator, args.num_processes, args.process_id
+    if given == (None, None, None):
         return {} if args.distributed else None
     if args.distributed:
         raise OptionError("--distributed and --coordinator exclude each other; give one")
-    if missing:
-        raise OptionError(f"{', '.join(map(flag, names))} go together; {missing[0]} is missing")
+    if None in given:
+        raise OptionError("--coordinator, --num-processes and --process-id go together; give all")
     host, _, port = args.coordinator.rpartition(":")
     if not host or not port.isdigit():
         raise OptionError(

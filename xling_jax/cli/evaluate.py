@@ -105,7 +105,9 @@ def run(args: argparse.Namespace) -> None:
     output = Path(args.output)
     if output.exists() and not output.is_dir():
         raise OptionError(f"--output {output}: must be a directory; found a file")
-    steps = _checkpoints(args)
+    if args.metric and not args.checkpoint:
+        raise OptionError("--metric compares checkpoints: it needs --checkpoint")
+    steps = choose_checkpoints(args.model, args.checkpoint) if args.checkpoint else []
     compares = bool(steps) and not args.checkpoint.isdigit()
     names = [_COMPARISON, *(f"{step}/results.json" for step in steps)]
     for name in names if compares else ("results.json",):
@@ -122,26 +124,11 @@ def run(args: argparse.Namespace) -> None:
         encoder = _load_encoder(args, step)
         data = _in_known_languages(args, task, data, encoder)
         place = output / str(step) if compares else output
-        scores[step] = _measure(args, task, data, encoder, _measured_path(args, step), place)
+        path = args.model if step is None else f"{args.model}/checkpoints/{step:08d}"
+        scores[step] = _measure(args, task, data, encoder, path, place)
         metric = _metric(args, task, scores[step]) if compares else ""
     if compares:
         print(printable(_compare(args, task, scores, metric, output)))
-
-
-def _measured_path(args: argparse.Namespace, step: int | None) -> str:
-    """What results say was measured."""
-    if step is not None:
-        return str(Path(args.model, "checkpoints", f"{step:08d}"))
-    return str(args.model)
-
-
-def _checkpoints(args: argparse.Namespace) -> list[int]:
-    """The steps of `--checkpoint`; empty without it."""
-    if not args.checkpoint:
-        if args.metric:
-            raise OptionError("--metric compares checkpoints: it needs --checkpoint")
-        return []
-    return choose_checkpoints(args.model, args.checkpoint)
 
 
 def _metric(args: argparse.Namespace, task: Task, known: Mapping[str, float]) -> str:
@@ -185,10 +172,6 @@ def _unknown_languages(encoder: Encoder, data: Sequence[Any]) -> list[str]:
     return [code for code in languages_of(data) if known and to_iso639_1(code) not in known]
 
 
-def _listed(codes: Sequence[str]) -> str:
-    return ", ".join(codes[:8]) + (f" and {len(codes) - 8} more" if codes[8:] else "")
-
-
 def _in_known_languages(
     args: argparse.Namespace, task: Task, data: list[Any], encoder: Encoder
 ) -> list[Any]:
@@ -202,7 +185,7 @@ def _in_known_languages(
     except OptionError:  # such as languages with labels, which were asked for
         return data
     line = "%s was not trained on %s: left out; --languages CODE,CODE includes them"
-    _logger.warning(line, args.model, _listed(others))
+    _logger.warning(line, args.model, ", ".join(others))
     return data
 
 
@@ -220,15 +203,14 @@ def _measure(
 
     started = time.monotonic()
     if others := _unknown_languages(encoder, data):
-        _logger.warning("%s was not trained on %s", path, _listed(others))
+        _logger.warning("%s was not trained on %s", path, ", ".join(others))
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for one in data:
         _logger.info("measuring %s", one.name)
         outcomes |= task.measure(encoder, one, output)
     _remove_earlier(output, _COMPARISON)
-    model = {"path": path, "fingerprint": encoder.fingerprint}
-    model["dtype"] = encoder.dtype
+    model = {"path": path, "fingerprint": encoder.fingerprint, "dtype": encoder.dtype}
     if args.model in SHIPPED and not Path(args.model).exists():
         model["shipped"] = True  # the path is a name
     content = {

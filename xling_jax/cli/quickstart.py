@@ -234,26 +234,24 @@ def _summary(workdir: Path, text: QuickstartText, shown: _Measured, trained: _Me
 
     num_rows, means = text.counts["retrieval.tsv"], shown.classification["mean"]
     bag_of_words, chance = (100 * means[kind]["cross"] for kind in ("bag_of_words", "chance"))
-    rows = {
-        f"retrieval, P@1 over all pairs of languages, % (chance {100 / num_rows:.1f})": [
-            f"{100 * one.retrieval['mean']['p_at_1']:.1f}" for one in (shown, trained)
-        ],
+    both = (shown, trained)
+    p_at_1 = (one.retrieval["mean"]["p_at_1"] for one in both)
+    cross = (one.classification["mean"]["accuracy"]["cross"] for one in both)
+    heads = (
+        f"retrieval, P@1 over all pairs of languages, % (chance {100 / num_rows:.1f})",
         f"classification in {', '.join(LANGUAGES[1:])}, labels in English, % (bag of words "
-        f"{bag_of_words:.1f}, chance {chance:.1f})": [
-            f"{100 * one.classification['mean']['accuracy']['cross']:.1f}"
-            for one in (shown, trained)
-        ],
-        "cosine of an unrelated sentence to its nearest; the lower, the better": [
-            f"{one.unrelated_cosine:.2f}" for one in (shown, trained)
-        ],
-    }
-    table = markdown_table(["", ENCODER, "cT-LASER"], [[name, *row] for name, row in rows.items()])
+        f"{bag_of_words:.1f}, chance {chance:.1f})",
+        "cosine of an unrelated sentence to its nearest; the lower, the better",
+    )
+    cells = [[f"{100 * share:.1f}" for share in shares] for shares in (p_at_1, cross)]
+    cells.append([f"{one.unrelated_cosine:.2f}" for one in both])
+    table = markdown_table(["", ENCODER, "cT-LASER"], [[h, *c] for h, c in zip(heads, cells)])
     return (
         f"On {num_rows} held-out messages:\n\n{table}\n\n"
         f'{ENCODER} is the one to use: xling_jax.load("{ENCODER}").\n'
-        "The cT-LASER is for learning how training works: it saw short messages of software for a "
-        f'few minutes.\nIt is xling_jax.load("{workdir}"); docs/how-to/train.md goes on from '
-        f"here.\n\n  {workdir / 'report.html'}  curves, tables and matrices; open it in a browser\n"
+        "The cT-LASER shows how training works: it saw short messages of software for a few "
+        f'minutes.\nIt is xling_jax.load("{workdir}"); docs/how-to/train.md goes on from here.\n\n'
+        f"  {workdir / 'report.html'}  curves, tables and matrices; open it in a browser\n"
         f"  {workdir / 'results'}  numbers and pictures; neighbors.txt is the cT-LASER's search\n"
     )
 
