@@ -212,14 +212,9 @@ def _device_search(
 ) -> tuple[Best, Best | None]:
     """Finds the best of one device's keys, and merges these queries into the best of the keys.
 
-    Args:
-        queries: [blocks.rows, dim] float32.
-        keys: [blocks.keys, dim] float32, of this device.
-        backward: the best of earlier queries for these keys; None for one direction.
-        limits: [4] int32, first and end of the block of keys on all devices, and of the queries.
-        blocks: sizes.
-        ks: neighbors to keep of a query and, for both directions, of a key.
-        axis: name of the devices' axis.
+    Of queries [blocks.rows, dim] and keys [blocks.keys, dim], float32. `backward` is the best of
+    earlier queries for these keys, None for one direction; `limits` [4] int32, first and end of the
+    block of keys on all devices, and of the queries; `ks`, neighbors to keep of a query and a key.
     """
     first, end, row_first, row_end = limits
     first = first + lax.axis_index(axis) * blocks.keys

@@ -184,9 +184,6 @@ def mine(
 
     Returns:
         The pairs, best first; none if a side is empty. Iteration yields (score, source, target).
-
-    Raises:
-        ValueError: if shapes disagree, a value is not finite, or an argument is out of range.
     """
     check_choice("margin", margin, MARGINS)  # before the search
     check_choice("retrieval", retrieval, RETRIEVALS)

@@ -44,12 +44,9 @@ class GramStatistics:
 def gram_matrix(blocks: np.ndarray | Iterable[np.ndarray]) -> GramStatistics:
     """Sums outer products in float64 over vectors that need not fit in memory.
 
-    Args:
-        blocks: [any, dim] arrays of equal dim and any real number type; or one array [n, dim],
-            which may be memory-mapped and is read in blocks.
-
-    Raises:
-        ValueError: if there are no vectors, shapes disagree, or a value is not finite.
+    `blocks` are [any, dim] arrays of equal dim and any real number type, or one array [n, dim],
+    which may be memory-mapped. ValueError if there are no vectors, shapes disagree, or a value is
+    not finite.
     """
     blocks = [blocks] if isinstance(blocks, np.ndarray) else blocks
     gram, total, count = None, None, 0
@@ -72,19 +69,11 @@ def gram_matrix(blocks: np.ndarray | Iterable[np.ndarray]) -> GramStatistics:
 def language_components(statistics: GramStatistics, rank: int) -> np.ndarray:
     """Returns the top right singular vectors of all sentence vectors of a language.
 
-    They are the eigenvectors of the Gram matrix.
+    [dim, rank] float64, the eigenvectors of the Gram matrix: orthonormal columns, largest singular
+    value first. Signs are free. ValueError if removing that many would leave nothing of the
+    vectors.
 
     Choice: uncentered, as in the paper's formulas; its term "variance ratio" suggests centering.
-
-    Args:
-        statistics: of the language's vectors.
-        rank: number of components, at least 1 and less than the rank of the vectors.
-
-    Returns:
-        [dim, rank] float64, orthonormal columns, largest singular value first. Signs are free.
-
-    Raises:
-        ValueError: if removing that many components would leave nothing of the vectors.
     """
     vectors, full_rank = _right_singular_vectors(statistics)
     if not 1 <= rank < full_rank:
@@ -116,17 +105,9 @@ def principal_axes(statistics: GramStatistics, num_dims: int) -> np.ndarray:
 
 
 def remove_components(vectors: np.ndarray, components: np.ndarray) -> np.ndarray:
-    """Projects vectors onto the orthogonal complement of the components: v - U U^T v.
+    """Projects vectors [n, dim] onto the orthogonal complement of U, [dim, rank]: v - U U^T v.
 
-    Args:
-        vectors: [n, dim] of any real number type.
-        components: [dim, rank] U, orthonormal columns.
-
-    Returns:
-        [n, dim], a new array: float64 if the vectors are, otherwise float32.
-
-    Raises:
-        ValueError: if the dims differ.
+    Returns a new array: float64 if the vectors are, otherwise float32.
     """
     vectors = as_embeddings(vectors, "vectors", len(components))
     dtype = np.float64 if vectors.dtype == np.float64 else np.float32
@@ -175,12 +156,8 @@ def choose_rank(
         seed: of the sample of sentences, the split and the SVM.
         max_sentences: most sentences per language for the SVM.
 
-    Returns:
-        The rank, and the accuracy of the classifier by rank tried, from 0.
-
-    Raises:
-        NoRankError: if a language has fewer than 50 sentences, or no rank reaches the bound.
-        ValueError: if there are fewer than two languages.
+    Returns the rank, and the accuracy of the classifier by rank tried, from 0. NoRankError if a
+    language has fewer than 50 sentences, or no rank reaches the bound.
     """
     if len(vectors_by_language) < 2:
         given = ", ".join(vectors_by_language) or "none"

@@ -53,15 +53,8 @@ def choose_bandwidth(points: np.ndarray, seed: int = 0) -> float:
     Choice: the result for 10,000 points is used for all. More points would give a smaller
     bandwidth, as n^(-1/(4 + d)): by a fifth for 100 times as many in 16 dimensions.
 
-    Args:
-        points: [n, d] of any real number type.
-        seed: of the sample of points and the folds.
-
-    Returns:
-        The bandwidth, the smallest of equally good ones; 0 if all points are equal.
-
-    Raises:
-        ValueError: if there are no points.
+    Returns the bandwidth for points [n, d], the smallest of equally good ones; 0 if all points are
+    equal. `seed` is of the sample of points and the folds.
     """
     points = as_embeddings(points, "points").astype(np.float64)
     if not len(points):
@@ -140,12 +133,8 @@ class TophatDensity:
     ) -> TophatDensity:
         """Fits axes and bandwidth, and counts the neighbors of every sentence.
 
-        Choice: vectors that are equal up to rounding all get the same density.
-
-        Args:
-            vectors: [n, dim] of any real number type; may be memory-mapped.
-            statistics: of the vectors, if known.
-            seed: see `choose_bandwidth`.
+        Choice: vectors [n, dim] that are equal up to rounding all get the same density. They may be
+        memory-mapped; `statistics` are theirs, if known.
         """
         vectors = as_embeddings(vectors, "vectors")
         statistics = gram_matrix(vectors) if statistics is None else statistics
@@ -179,9 +168,6 @@ def neighbor_counts(queries: np.ndarray, points: np.ndarray, radius: float) -> n
 
     In float64; a pair that rounding leaves on the boundary is within. Passing the same object as
     `queries` [n, d] and `points` [m, d] halves the work.
-
-    Raises:
-        ValueError: if shapes disagree, the radius is negative, or a value is not finite.
     """
     same = queries is points
     queries = as_embeddings(queries, "queries")
@@ -237,20 +223,11 @@ def _count_tiles(left: np.ndarray, right: np.ndarray, least: float, same: bool) 
 
 
 def sentence_weights(density: np.ndarray, mean_density: float | None = None) -> np.ndarray:
-    """Weights sentences by density: common ones, such as boilerplate, weigh less.
+    """Weights sentences by density [n]: common ones, such as boilerplate, weigh less.
 
-    LAWDR: w = b / (b + P), where b is half the mean density. Scaling P changes nothing, so neighbor
-    counts serve as densities.
-
-    Args:
-        density: [n] P, nonnegative.
-        mean_density: mean of P over the language's sentences; None if `density` holds them all.
-
-    Returns:
-        [n] float64 in (0, 1]: 1/3 at the mean density, 1 for a sentence without neighbors.
-
-    Raises:
-        ValueError: if a density is negative or not finite, or all are zero.
+    LAWDR: w = b / (b + P), where b is half the mean density of the language's sentences, those of
+    `density` for None. Scaling P changes nothing, so neighbor counts serve as densities. Returns
+    [n] float64 in (0, 1]: 1/3 at the mean density, 1 for a sentence without neighbors.
     """
     density = np.asarray(density, np.float64)
     if not np.isfinite(density).all() or (density < 0).any():

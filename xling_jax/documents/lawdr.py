@@ -36,9 +36,6 @@ class Lawdr:
             mBERT, 32 for XLM, 256 for XLM-R; `debias.choose_rank` finds it for other encoders.
         weighting: "kde", the sum of sentences weighted by density; or "none", their mean.
         seed: of the cross-validation of the density.
-
-    Raises:
-        ValueError: if an option is out of range.
     """
 
     rank: int | None = 64
@@ -57,12 +54,8 @@ class Lawdr:
     def fit(self, vectors: np.ndarray) -> Lawdr:
         """Fits components and density to all sentences of a language; returns the estimator.
 
-        Args:
-            vectors: [n, dim] of any real number type; may be memory-mapped.
-
-        Raises:
-            ValueError: if there are no sentences, a value is not finite, or `rank` is so high that
-                nothing would be left.
+        Vectors [n, dim] may be memory-mapped. ValueError if there are none, a value is not finite,
+        or `rank` is so high that nothing would be left.
         """
         vectors = as_embeddings(vectors, "vectors")
         statistics = debias.gram_matrix(vectors)
@@ -84,11 +77,7 @@ class Lawdr:
                 densities are known, or others. May be memory-mapped; read block by block.
             offsets: see `document_vectors`.
 
-        Returns:
-            [docs, dim] float32, not normalized; zero for a document without sentences.
-
-        Raises:
-            ValueError: if not fitted, shapes or offsets do not fit, or a value is not finite.
+        Returns [docs, dim] float32, not normalized; zero for a document without sentences.
         """
         weights = self.weights(vectors)
         documents = document_vectors(vectors, offsets, weights if self.density else None)

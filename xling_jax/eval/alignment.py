@@ -169,18 +169,11 @@ class PairCounts:
 
 @dataclass(frozen=True)
 class AlignmentResult:
-    """Scores of one data set.
+    """Scores of one data set."""
 
-    Attributes:
-        counts: by cell, then by pair of languages. Besides the `CELLS` asked for there may be
-            baselines, such as `document-cosine`.
-        ranks: components removed from the sentence vectors, by language; 0 if none were.
-        num_empty: documents without sentences, by language; they are never matched.
-    """
-
-    counts: dict[str, dict[tuple[str, str], PairCounts]]
-    ranks: dict[str, int]
-    num_empty: dict[str, int]
+    counts: dict[str, dict[tuple[str, str], PairCounts]]  # by cell or baseline, then by languages
+    ranks: dict[str, int]  # components removed from the sentence vectors, by language
+    num_empty: dict[str, int]  # documents without sentences, which are never matched
 
     @property
     def primary(self) -> str:
@@ -287,19 +280,20 @@ def represent_documents(
     `offsets` [docs + 1] int. With rank 0 the debiased ones are those of the biased ones. Returns
     [docs, dim] float32 for each; all-zero for documents without sentences.
     """
-    weighting = "kde" if any(name.endswith("weighted") for name in names) else "none"
+    poolings = dict.fromkeys(name.rpartition("-")[2] for name in names)
+    weighting = "kde" if "weighted" in poolings else "none"
     lawdr = Lawdr(rank=rank or None, weighting=weighting, seed=seed).fit(vectors)
     weights = {"mean": None, "weighted": lawdr.weights(vectors)}
-    pooled: dict[str, np.ndarray] = {}
-    found: dict[str, np.ndarray] = {}
-    for name in names:
-        bias, _, pooling = name.partition("-")
-        if pooling not in pooled:
-            pooled[pooling] = document_vectors(vectors, offsets, weights[pooling])
-        found[name] = pooled[pooling]
-        if bias == "debiased" and lawdr.components is not None:
-            found[name] = debias.remove_components(found[name], lawdr.components)
-    return found
+    found = {name: document_vectors(vectors, offsets, weights[name]) for name in poolings}
+    found = {name: found[name.rpartition("-")[2]] for name in names}
+    if lawdr.components is None:
+        return found
+    return {
+        name: debias.remove_components(pooled, lawdr.components)
+        if name.startswith("debiased")
+        else pooled
+        for name, pooled in found.items()
+    }
 
 
 def _encoded_at_once(side: Documents, encoder: Any, mode: str) -> Iterator[Sequence[str]]:

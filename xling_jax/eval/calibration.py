@@ -38,6 +38,11 @@ class KnownPairs(NamedTuple):
     is_translation: np.ndarray
     num_translations: int
 
+    @property
+    def standardized(self) -> np.ndarray:
+        """Their scores, see `RunnersUp.standardize`."""
+        return self.pairs.runners_up.standardize(self.pairs.scores)
+
 
 def mine_known(
     encode: Encode,
@@ -52,9 +57,6 @@ def mine_known(
 
     A `share` of the sentences of either text have their translation in the other. Rows that repeat
     a text of an earlier row are left out: its translation would count as wrong.
-
-    Raises:
-        ValueError: if an embedding is not finite.
     """
     columns = [texts for part in data.parts for texts in part.texts.values()]
     vectors, ids = encode_unique(encode, columns)
@@ -95,9 +97,8 @@ def calibrate(
 
     The sets are translations that it was not trained on, best of several kinds of text.
 
-    Raises:
-        ValueError: if there are too few pairs for a curve, or the encoder does not tell
-            translations from other pairs.
+    ValueError if there are too few pairs for a curve, or the encoder does not tell translations
+    from other pairs.
     """
     found: dict[str, dict[float, list[KnownPairs]]] = {
         margin: {share: [] for share in SHARES} for margin in MARGINS
@@ -110,7 +111,9 @@ def calibrate(
                     found[margin][share].append(known)
     curves, thresholds = {}, {}
     for margin, by_share in found.items():
-        scores, is_right = _scores(itertools.chain(*by_share.values()), standardized=True)
+        every = [known for of_share in by_share.values() for known in of_share]
+        scores = np.concatenate([np.empty(0), *(known.standardized for known in every)])
+        is_right = _are_right(every)
         for kind, count in (("right", is_right.sum()), ("wrong", (~is_right).sum())):
             if count < _MIN_PAIRS:
                 raise ValueError(
@@ -141,29 +144,25 @@ def _distinct_rows(source: Sequence[str], target: Sequence[str]) -> np.ndarray:
     return np.array(rows, np.int64)
 
 
-def _scores(known: Iterator[KnownPairs], *, standardized: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of all pairs, and whether each is a translation."""
-    scores, is_right = [np.empty(0)], [np.empty(0, bool)]
-    for one in known:
-        pairs = one.pairs
-        scores.append(pairs.runners_up.standardize(pairs.scores) if standardized else pairs.scores)
-        is_right.append(one.is_translation)
-    return np.concatenate(scores), np.concatenate(is_right)
+def _are_right(known: Sequence[KnownPairs]) -> np.ndarray:
+    return np.concatenate([np.empty(0, bool), *(one.is_translation for one in known)])
 
 
 def _thresholds(
     by_share: Mapping[float, Sequence[KnownPairs]], step: float
 ) -> tuple[Threshold, ...]:
     """Precision and recall at multiples of a step."""
-    (half, half_right), (tenth, tenth_right) = (
-        _scores(iter(by_share[share]), standardized=False) for share in SHARES
-    )
-    num_translations = sum(one.num_translations for one in by_share[SHARES[0]])
-    lowest, highest = np.quantile(half[half_right], [0.005, 0.9])
+    half, tenth = (by_share[share] for share in SHARES)
+    num_translations = sum(one.num_translations for one in half)
+    sides = [
+        (np.concatenate([one.pairs.scores for one in known]), _are_right(known))
+        for known in (half, tenth)
+    ]
+    lowest, highest = np.quantile(sides[0][0][sides[0][1]], [0.005, 0.9])
     rows = []
     for multiple in range(int(np.floor(lowest / step)), int(np.ceil(highest / step)) + 1):
         score = round(multiple * step, 6)
-        above = half_right[half > score], tenth_right[tenth > score]
+        above = [is_right[scores > score] for scores, is_right in sides]
         if all(len(side) >= _MIN_ABOVE for side in above):
             recall = above[0].sum() / num_translations
             values = (score, above[0].mean(), recall, above[1].mean())

@@ -72,10 +72,8 @@ def measure_protocol(
     With both dev and test text, the classifier is selected on the dev split of the training
     languages; with one of them, that one is tested on and the training text selects. Test
     languages select nothing, except for the oracle. Of the seeds, `logreg` and `svm` use the first,
-    for folds alone; `c_values` and `fine_tune` are as for `train_classifier`.
-
-    Raises:
-        ValueError: if languages are missing, or a training text has too few labels.
+    for folds alone; `c_values` and `fine_tune` are as for `train_classifier`. ValueError if a
+    training text has too few labels.
     """
     train, test = data.splits["train"], data.splits[data.test_split]
     dev = data.splits.get("dev", {}) if data.test_split == "test" else {}

@@ -65,8 +65,7 @@ def train_classifier(
     search; None are those of `default_c_values`. Seeds are of first weights, order and dropout, or
     of the folds. `finetune` needs `fine_tune`, see `fine_tuning.tuner`, and its examples.
 
-    Returns:
-        The classifier selected for each seed, and for each seed those of the oracles.
+    Returns the classifier selected for each seed, and for each seed those of the oracles.
     """
     check_choice("classifier", name, CLASSIFIERS)
     c_values = default_c_values(name) if c_values is None else c_values
@@ -140,6 +139,12 @@ def _train_neural(name, train, dev, oracles, seeds, fine_tune):
     if name != "finetune":
         features = np.asarray(features, np.float32)
         fine_tune = functools.partial(mlp.train, {"mlp": mlp.LASER, "linear": mlp.LINEAR}[name])
+
+    def classifier(network: Callable, epoch: int = 0) -> Selected:
+        return Selected(lambda rows: names[network(rows).argmax(axis=1)], epoch)
+
+    # Labels that training does not know are always wrong.
+    look = lambda examples: lambda network: classifier(network).accuracy(examples)
     selected, by_oracle = [], []
     for seed in seeds:
         rows, own = np.arange(len(labels)), dev
@@ -150,28 +155,14 @@ def _train_neural(name, train, dev, oracles, seeds, fine_tune):
             features,
             labels,
             len(names),
-            [_accuracy_on(examples, names) for examples in (own, *oracles.values())],
+            [*map(look, (own, *oracles.values()))],
             seed=seed,
             rows=rows,
         )
-        selected.append(Selected(_predictor(one.network, names), one.epoch))
-        by_oracle.append(
-            {
-                code: Selected(_predictor(kept.network, names), kept.epoch)
-                for code, kept in zip(oracles, others)
-            }
-        )
+        selected.append(classifier(one.network, one.epoch))
+        kept = zip(oracles, others)
+        by_oracle.append({code: classifier(best.network, best.epoch) for code, best in kept})
     return selected, by_oracle
-
-
-def _predictor(network: Callable, names: np.ndarray) -> Callable:
-    """Features to the likeliest names."""
-    return lambda features: names[network(features).argmax(axis=1)]
-
-
-def _accuracy_on(examples: Examples, names: np.ndarray) -> Callable:
-    """A network to its share of right answers; unknown labels are always wrong."""
-    return lambda network: Selected(_predictor(network, names), 0).accuracy(examples)
 
 
 def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:

@@ -21,10 +21,8 @@ _COUNTS = ("num_queries", "num_candidates")
 class LanguageMatrix:
     """Scores of every direction between languages; the diagonal is one language with itself.
 
-    Attributes:
-        languages: names of rows (queries) and columns (candidates) of the matrix.
-        cells: direction measured -> name -> number. All names but the counts `num_queries` and
-            `num_candidates` are metrics, in the order of their appearance.
+    `cells` have for each direction measured name -> number. All names but the counts `num_queries`
+    and `num_candidates` are metrics, in the order of their appearance.
     """
 
     languages: tuple[str, ...]

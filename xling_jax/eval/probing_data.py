@@ -63,11 +63,8 @@ class ProbingTask:
 def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> list[ProbingTask]:
     """Reads the tasks in SentEval's `data`, its `downstream` or `probing`, or another directory.
 
-    Another has files of `tr|va|te<TAB>label<TAB>text`. Tasks are read in the order of `names`.
-
-    Raises:
-        OptionError: if a name is unknown.
-        ValueError, OSError: if there are no tasks, or a file is broken or cannot be read.
+    Another has files of `tr|va|te<TAB>label<TAB>text`. Tasks are read in the order of `names`;
+    OptionError if one is unknown.
     """
     root = Path(directory).expanduser()
     if root.is_file():
@@ -111,9 +108,11 @@ def _lines(path: Path) -> list[str]:
 
 def _read_downstream(name: str, files: list[Path]) -> ProbingTask:
     if name == "SST2":
-        splits = {part: _read_sst(path) for part, path in zip(_PARTS.values(), files)}
+        rule = "must be text<TAB>label", r"(?P<text>[^\t]*)\t(?P<label>[^\t]*)(\t.*)?|\s*"
+        splits = {part: _read(path, *rule) for part, path in zip(_PARTS.values(), files)}
     elif name == "TREC":
-        splits = {part: _read_trec(path) for part, path in zip(("train", "test"), files)}
+        rule = "must be LABEL:fine question", r"\s*(?P<label>\w+):\S+\s+(?P<text>.*)"
+        splits = {part: _read(path, *rule) for part, path in zip(("train", "test"), files)}
     else:
         columns = [[" ".join(line.split()) for line in _lines(file)] for file in files]
         labels = ["1"] * len(columns[0]) + ["0"] * len(columns[1])
@@ -121,27 +120,15 @@ def _read_downstream(name: str, files: list[Path]) -> ProbingTask:
     return ProbingTask(name, splits)
 
 
-def _read_sst(path: Path) -> LabeledText:
+def _read(path: Path, rule: str, pattern: str) -> LabeledText:
     split = LabeledText([], [])
     for number, line in enumerate(_lines(path), start=1):
-        text, tab, label = line.partition("\t")
-        if line.strip() and not tab:
-            raise ValueError(f"{path}:{number}: must be text<TAB>label; found {line!r:.40}")
-        if tab:
-            split.texts.append(" ".join(text.split()))
-            split.labels.append(label.partition("\t")[0].strip())
-    return split
-
-
-def _read_trec(path: Path) -> LabeledText:
-    split = LabeledText([], [])
-    for number, line in enumerate(_lines(path), start=1):
-        match = re.fullmatch(r"\s*(\w+):\S+\s+(.*)", line)
+        match = re.fullmatch(pattern, line)
         if not match:
-            rule = f"must be LABEL:fine question; found {line!r:.40}"
-            raise ValueError(f"{path}:{number}: {rule}")
-        split.labels.append(match[1])
-        split.texts.append(" ".join(match[2].split()))
+            raise ValueError(f"{path}:{number}: {rule}; found {line!r:.40}")
+        if match["label"] is not None:
+            split.labels.append(match["label"].strip())
+            split.texts.append(" ".join(match["text"].split()))
     return split
 
 

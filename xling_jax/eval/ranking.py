@@ -23,7 +23,7 @@ def rank(
     similarity: str = "cosine",
     source_pool: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Ranks all targets for each source.
+    """Ranks all targets for each source; returns [n, min(k, m)] int64, best first.
 
     Args:
         source: [n, dim] normalized embeddings, the queries.
@@ -33,9 +33,6 @@ def rank(
             two score every candidate, not only the nearest by cosine.
         source_pool: [p, dim] normalized embeddings among which candidates have their
             neighborhoods; None for the queries. Not used by cosine.
-
-    Returns:
-        [n, min(k, m)] int64 indices into target, best first.
     """
     check_choice("similarity", similarity, SIMILARITIES)
     if similarity == "cosine":
@@ -63,10 +60,7 @@ def neighbor_mean(queries: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
 
 
 def nearest_by_margin(
-    source: np.ndarray,
-    target: np.ndarray,
-    *,
-    source_pool: np.ndarray | None = None,
+    source: np.ndarray, target: np.ndarray, *, source_pool: np.ndarray | None = None
 ) -> np.ndarray:
     """Finds for each source the target that LASER's `xsim.py` finds, [n] int64.
 
@@ -77,8 +71,6 @@ def nearest_by_margin(
     k = MARGIN_NEIGHBORS
     cosine, nearest = knn.top_k(source, target, k)
     used, inverse = np.unique(nearest, return_inverse=True)
-    target_mean = neighbor_mean(target[used], source if source_pool is None else source_pool, k)[
-        inverse.reshape(nearest.shape)
-    ]
-    scores = ratio_margin(cosine, cosine.mean(axis=1), target_mean)
+    means = neighbor_mean(target[used], source if source_pool is None else source_pool, k)
+    scores = ratio_margin(cosine, cosine.mean(axis=1), means[inverse.reshape(nearest.shape)])
     return np.take_along_axis(nearest, scores.argmax(axis=1)[:, None], axis=1)[:, 0]

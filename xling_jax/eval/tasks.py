@@ -111,7 +111,6 @@ class Task:
 
         Raises:
             OptionError: if an option does not fit the data, or too few of the languages are there.
-            ValueError, OSError: if the data is broken or cannot be read.
         """
         raise NotImplementedError
 
@@ -137,10 +136,6 @@ class Task:
 
         Returns:
             The outcome under the name of the data set, or several under names that begin with it.
-
-        Raises:
-            OptionError: if an option does not fit the data or the encoder.
-            ValueError: if an embedding is not finite.
         """
         raise NotImplementedError
 
@@ -171,15 +166,8 @@ class Task:
     ) -> dict[str, Callable[[Encoder], dict[str, float]]]:
         """Reads data to measure while training, in the languages that it has, with `cheap` options.
 
-        Args:
-            path: one of the config's `evaluation.NAME`.
-            languages: those of the config.
-
-        Returns:
-            Name of each data set -> function from an encoder to the metrics to log.
-
-        Raises:
-            ValueError, OSError: as `load`.
+        `path` is one of the config's `evaluation.NAME`. Returns the name of each data set ->
+        function from an encoder to the metrics to log.
         """
         task = dataclasses.replace(self, **self.cheap)
         sets = task.load([path], languages)
@@ -200,8 +188,7 @@ class Task:
     def summary(cls, results: Mapping[str, Any]) -> list[tuple[str, dict[str, float], str]]:
         """Rows of the report's table from the content of a `results.json`.
 
-        Returns:
-            For each data set its name, heading -> percentage, and how it was measured.
+        For each data set its name, heading -> percentage, and how it was measured.
         """
         scores: dict[str, dict[str, float]] = {}
         for metric, value in results["metrics"].items():
