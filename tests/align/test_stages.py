@@ -170,11 +170,6 @@ def test_files_shorter_than_recorded_are_made_again(tmp_path):
         same(stages.stage_candidates(tmp_path, {}, source, target, 4), expected)
 
 
-def test_vectors_that_are_missing_are_noticed(tmp_path):
-    with pytest.raises(ValueError, match="source.f32: must get 3 vectors; got 2"):
-        stages.stage_vectors(tmp_path, "source", {}, lambda n: [np.ones((2, 4))], (3, 4))
-
-
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0)])
 def test_an_empty_side_has_no_neighbors(tmp_path, sizes):
     found = stages.stage_candidates(tmp_path, {}, *(np.ones((size, 2)) for size in sizes), 4)

@@ -64,23 +64,3 @@ def test_number_of_threads_changes_nothing(monkeypatch, threads):
     points = np.random.default_rng(0).standard_normal((2000, 16)).astype("f4")
     counts = neighbor_counts(points, points, 4.0)
     np.testing.assert_array_equal(counts, brute_force(points, points, 4.0))
-
-
-def test_nothing_to_count():
-    assert neighbor_counts(np.empty((0, 3)), np.ones((2, 3)), 1).shape == (0,)
-    assert neighbor_counts(np.ones((2, 3)), np.empty((0, 3)), 1).tolist() == [0, 0]
-
-
-@pytest.mark.parametrize(
-    ("queries", "points", "radius", "message"),
-    [
-        (np.ones((2, 3)), np.ones((2, 4)), 1, "dim 3"),
-        (np.ones((2, 3)), np.ones((2, 3)), -1, "radius must be"),
-        (np.ones((2, 3)), np.ones((2, 3)), np.nan, "radius must be"),
-        (np.ones((2, 3)), np.array([[0, 0, 0], [0, np.nan, 0]]), 1, r"points\[1\]"),
-        (np.ones(3), np.ones((2, 3)), 1, "shape"),
-    ],
-)
-def test_bad_input_is_refused(queries, points, radius, message):
-    with pytest.raises(ValueError, match=message):
-        neighbor_counts(queries, points, radius)

@@ -170,12 +170,6 @@ def test_a_function_of_texts_becomes_one_of_documents():
         np.testing.assert_allclose(mean[row], pieces.mean(axis=0), rtol=1e-6)
         np.testing.assert_allclose(largest[row], pieces.max(axis=0))
     assert document_encoder(sentence_vectors, "sequence") is sentence_vectors
-    tokenized = document_encoder(sentence_vectors, "sentences", splitter="laser")(["a b . c"])
-    np.testing.assert_allclose(tokenized[:, 0], [(3 + 1) / 2])
-    by_lines = document_encoder(sentence_vectors, "sentences", splitter="lines")(
-        ["One. Two.\nThree"]
-    )
-    np.testing.assert_allclose(by_lines[:, 0], [(2 + 1) / 2])
     encode = lambda texts: np.zeros((len(texts), 3))
     assert document_encoder(encode, "windows")([]).shape == (0, 3)
 

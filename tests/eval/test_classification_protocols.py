@@ -72,8 +72,6 @@ def test_trainings_of_every_protocol():
     assert listed == [("the others", ("en",), ("de",))]
     with pytest.raises(ValueError, match="targeted needs training text for one of the test"):
         protocols.list_trainings("targeted", ["en"], ["de"])
-    with pytest.raises(ValueError, match="protocol='few-shot' must be one of zero-shot, targeted"):
-        protocols.list_trainings("few-shot", ["en"], ["de"])
 
 
 def test_seeds_give_means_and_sample_standard_deviations():
@@ -160,7 +158,7 @@ def test_the_command_measures_every_protocol_and_classifier(directory, tmp_path,
 
 
 def test_the_command_pools_documents(directory, tmp_path):
-    asked = ["--documents", "sentences-max", "--splitter", "laser", "--no-pictures"]
+    asked = ["--documents", "sentences-max", "--no-pictures"]
     assert run(directory, tmp_path / "out", *asked) == 0
     settings = json.loads((tmp_path / "out/results.json").read_text())["settings"]
-    assert settings["documents"] == "sentences-max" and settings["splitter"] == "laser"
+    assert settings["documents"] == "sentences-max"

@@ -201,7 +201,6 @@ def test_each_text_is_encoded_once():
     ("embeddings", "settings", "message"),
     [
         ({"en": np.eye(2), "de": np.full((2, 2), np.nan)}, {}, r"embeddings\[0\] must be finite"),
-        ({"en": np.eye(2), "de": np.eye(2)}, {"similarity": "dot"}, "one of cosine, margin, csls"),
         ({"en": np.empty((0, 2)), "de": np.empty((0, 2))}, {}, "no row has text"),
     ],
 )

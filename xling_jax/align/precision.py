@@ -59,17 +59,12 @@ class ScoreCurve:
     def fit(cls, scores: np.ndarray, is_translation: np.ndarray) -> ScoreCurve:
         """Fits a logistic regression for equal shares of both kinds, and one for few translations.
 
-        To [pairs] finite scores, and bool. ValueError if all are of one kind, or translations do
-        not score higher.
+        To [pairs] finite scores, and bool with both values. ValueError if translations do not score
+        higher.
         """
         from sklearn.linear_model import LogisticRegression
 
         num_right, num_wrong = (np.count_nonzero(is_translation == kind) for kind in (True, False))
-        if not num_right or not num_wrong:
-            raise ValueError(
-                f"{len(scores)} pairs, of which {num_right} are translations: a curve needs pairs "
-                "of both kinds"
-            )
         lines = []
         for share in _FITTED_SHARES:
             weights = np.where(is_translation, share / num_right, (1 - share) / num_wrong)

@@ -101,26 +101,12 @@ class SentenceAligner:
                 document has few of its own: among those, the translation itself counts for much,
                 and costs come near 1. None for the documents' own.
 
-        Returns:
-            Groups in order that cover every sentence once.
-
-        Raises:
-            ValueError: if the vectors are not of `num_overlaps` and one width.
+        Returns groups in order that cover every sentence once.
         """
-        for name, vectors in (("source", source), ("target", target)):
-            if vectors.ndim != 3 or len(vectors) != self.num_overlaps:
-                raise ValueError(
-                    f"{name}: must be [{self.num_overlaps}, sentences, dim] for max_sentences="
-                    f"{self.max_sentences}; found {list(vectors.shape)}"
-                )
         if not source.shape[1] or not target.shape[1]:
             sides = ((range(i, i + 1), range(0)) for i in range(source.shape[1]))
             others = ((range(0), range(j, j + 1)) for j in range(target.shape[1]))
             return [Group(*sides, 0.0) for sides in (*sides, *others)]
-        if source.shape[2] != target.shape[2]:
-            raise ValueError(
-                f"source has vectors of width {source.shape[2]}, target of {target.shape[2]}"
-            )
         random = np.random.default_rng(self.seed)
         levels = [(_unit(source), _unit(target))]
         while max(side.shape[1] for side in levels[-1]) > _WHOLE:

@@ -159,12 +159,6 @@ def choose_rank(
     Returns the rank, and the accuracy of the classifier by rank tried, from 0. NoRankError if a
     language has fewer than 50 sentences, or no rank reaches the bound.
     """
-    if len(vectors_by_language) < 2:
-        given = ", ".join(vectors_by_language) or "none"
-        raise ValueError(f"choosing a rank needs at least two languages to classify; got {given}")
-    sizes = {np.shape(vectors)[-1] for vectors in vectors_by_language.values()}
-    if len(sizes) > 1:
-        raise ValueError(f"vectors of all languages must have the same dim; got {sorted(sizes)}")
     for language, vectors in vectors_by_language.items():
         if len(vectors) < _MIN_SENTENCES:
             rule = f"must have at least {_MIN_SENTENCES} sentences for --debias auto"

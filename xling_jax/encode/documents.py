@@ -69,9 +69,7 @@ def document_inputs(
     return chain.from_iterable(pack_sentences(block, vocab, room) for block in blocks)
 
 
-def document_encoder(
-    encode: Encode, mode: str, *, pooling: str = "mean", splitter: str = "rule"
-) -> Encode:
+def document_encoder(encode: Encode, mode: str, *, pooling: str = "mean") -> Encode:
     """Returns a function from documents to embeddings [n, dim] float32, on top of one for texts.
 
     `encode` is called with each text of a block of documents once; for "sequence" it is returned
@@ -84,7 +82,7 @@ def document_encoder(
         return encode
 
     def encode_block(documents: Sequence[str]) -> np.ndarray:
-        inputs = list(document_inputs(documents, mode, splitter=splitter))
+        inputs = list(document_inputs(documents, mode))
         vectors, ids = encode_unique(encode, inputs)
         rows = vectors[ids([*chain.from_iterable(inputs)])].astype(np.float32)
         return pool_vectors(rows, [*map(len, inputs)], pooling)

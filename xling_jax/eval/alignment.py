@@ -27,7 +27,7 @@ from xling_jax.documents.records import (
 from xling_jax.encode.documents import MODES, MODES_HELP
 from xling_jax.encode.mapped import encode_mapped
 from xling_jax.encode.texts import Encode
-from xling_jax.eval.results import Heatmap, markdown_table, percent
+from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
 
@@ -121,29 +121,6 @@ class Alignment(AlignmentOptions, Task):
     ) -> list[str]:
         """A section for each data set."""
         return [_table(name, result) for name, result in outcomes.items()]
-
-    def pictures(
-        self, encoder: Any, data: Sequence[AlignmentData], outcomes: Mapping[str, AlignmentResult]
-    ) -> Iterator[Heatmap]:
-        """The recall between all languages, if there are more than two."""
-        for one in data:
-            codes, result = list(one.documents), outcomes[one.name]
-            if len(codes) < 3:
-                continue
-            values = np.full((len(codes), len(codes)), np.nan)
-            primary = result.primary
-            for (first, second), found in result.counts[primary].items():
-                i, j = codes.index(first), codes.index(second)
-                values[i, j] = values[j, i] = found.recall
-            yield Heatmap(
-                f"{one.name}.matrix",
-                values,
-                codes,
-                codes,
-                title=f"{one.name}: recall of document alignment, %",
-                subtitle=f"{result.shown(primary)}, of all pairs "
-                f"{percent(result.micro_recall(primary))}",
-            )
 
     def _baselines(self, encoder: Any) -> dict[str, Encode]:
         """Encoders of whole documents by the names of their cells."""

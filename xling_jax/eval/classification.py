@@ -80,12 +80,6 @@ class Classification(Task):
         "mean or maximum over its sentences, or over windows of 128 words, one every 64",
         DOCUMENTS,
     )
-    splitter: str = option(
-        "rule",
-        "where sentences end: at punctuation (rule), or at each separate '.' of tokenized text "
-        "(laser)",
-        ("rule", "laser"),
-    )
     max_tokens: int | None = option(
         None,
         "truncate sequences to N tokens (default: the model's longest)",
@@ -138,9 +132,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
             with wrong_use("max_tokens"):
                 encoder = encoder.with_max_length(self.max_tokens)
         mode, _, pooling = self.documents.partition("-")
-        encode = document_encoder(
-            encoder.encode, mode, pooling=pooling or "mean", splitter=self.splitter
-        )
+        encode = document_encoder(encoder.encode, mode, pooling=pooling or "mean")
         texts = [part.texts for split in data.splits.values() for part in split.values()]
         inputs = {}
         if set(self.classifiers) - {"finetune"}:

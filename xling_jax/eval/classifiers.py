@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xling_jax.registry import check_choice
-
 NEURAL = ("mlp", "linear", "finetune")
 CLASSIFIERS = ("logreg", "svm", *NEURAL)
 
@@ -67,10 +65,7 @@ def train_classifier(
 
     Returns the classifier selected for each seed, and for each seed those of the oracles.
     """
-    check_choice("classifier", name, CLASSIFIERS)
     c_values = default_c_values(name) if c_values is None else c_values
-    if not c_values or min(c_values) <= 0:
-        raise ValueError(f"c_values must be positive, at least one; got {list(c_values)}")
     if name in NEURAL:
         return _train_neural(name, train, dev, oracles, seeds, fine_tune)
     from threadpoolctl import threadpool_limits

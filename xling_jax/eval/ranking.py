@@ -7,7 +7,6 @@ import numpy as np
 from xling_jax.align import knn
 from xling_jax.align.margin import csls, ratio_margin
 from xling_jax.align.mining import MARGIN_NEIGHBORS
-from xling_jax.registry import check_choice
 
 CSLS_NEIGHBORS = 10  # Conneau et al. (2018), section 2.3.
 SIMILARITIES = ("cosine", "margin", "csls")
@@ -34,7 +33,6 @@ def rank(
         source_pool: [p, dim] normalized embeddings among which candidates have their
             neighborhoods; None for the queries. Not used by cosine.
     """
-    check_choice("similarity", similarity, SIMILARITIES)
     if similarity == "cosine":
         return knn.top_k(source, target, k)[1]
     rules = {"margin": (ratio_margin, MARGIN_NEIGHBORS), "csls": (csls, CSLS_NEIGHBORS)}
