@@ -36,7 +36,6 @@ CHUNK_ROWS = 10_000
 CHUNK_CHARS = 8_000_000
 _COMPRESSION_LEVEL = 1
 _MAX_LOGGED_PROBLEMS = 3
-_NONE = collections.Counter()
 _LATIN1 = "if it is Latin-1, convert it with iconv -f ISO-8859-1 -t UTF-8"
 # Begins the name of a count; the fingerprint of the file that holds the rows out follows.
 _HELD_OUT_BY = "held_out_by:"
@@ -45,41 +44,29 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class TextChunk:
-    """A chunk of a pair's text, a gzip member: its place in a file, and its rows."""
+class SelectedRows:
+    """Rows of a chunk, which may be read by another process.
+
+    Args:
+        path: the file with the gzip member of the chunk, from byte `start` on, of `size` bytes.
+        total: rows of the chunk.
+        bits: a bit for each of them, whether it is selected.
+        num_rows: how many are.
+    """
 
     path: str
     start: int
     size: int
-    first_row: int
-    num_rows: int
-
-    @property
-    def rows(self) -> slice:
-        """Its rows among those of the corpus."""
-        return slice(self.first_row, self.first_row + self.num_rows)
-
-    def select(self, mask: np.ndarray) -> "SelectedRows":
-        """Selects rows by a mask over those of the corpus, [rows] bool."""
-        mask = mask[self.rows]
-        return SelectedRows(self, np.packbits(mask).tobytes(), int(mask.sum()))
-
-
-@dataclasses.dataclass(frozen=True)
-class SelectedRows:
-    """Rows of a chunk, which may be read by another process; `bits` say which."""
-
-    chunk: TextChunk
+    total: int
     bits: bytes
     num_rows: int
 
     def read(self) -> list[tuple[str, str]]:
         """Reads the rows, each two texts in the order of the pair."""
-        chunk = self.chunk
-        with urls.open_at(chunk.path, chunk.start) as file:
-            content = file.read(chunk.size)
+        with urls.open_at(self.path, self.start) as file:
+            content = file.read(self.size)
         lines = gzip.decompress(content).decode("utf-8").split("\n")
-        mask = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=chunk.num_rows)
+        mask = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.total)
         return [tuple(lines[row].split("\t")) for row in np.flatnonzero(mask)]
 
 
@@ -133,14 +120,16 @@ class PairText:
             path.write_bytes(urls.read(f"{self._where}/{path.name}"))
         return np.memmap(path, "<u8", mode="r")
 
-    def chunks(self, pair: str) -> Iterator[TextChunk]:
-        """The chunks of a pair's text, in order."""
+    def select(self, pair: str, mask: np.ndarray) -> Iterator[SelectedRows]:
+        """Selects rows of a pair by a mask, [rows] bool; yields those of each chunk, in order."""
         start = first_row = 0
-        for size, num_rows, *numbers in self._members.get(pair, []):
+        for size, total, *numbers in self._members.get(pair, []):
             name = "".join(f"{number:06d}." for number in numbers)
             path = f"{self._where}/{name}{pair}.tsv.gz"
-            yield TextChunk(path, 0 if numbers else start, size, first_row, num_rows)
-            start, first_row = start + size, first_row + num_rows
+            chosen = mask[first_row : first_row + total]
+            bits = np.packbits(chosen).tobytes()
+            yield SelectedRows(path, 0 if numbers else start, size, total, bits, int(chosen.sum()))
+            start, first_row = start + size, first_row + total
 
 
 class PairChunk(NamedTuple):
@@ -278,25 +267,22 @@ class RowCounter:
 
     def _explain_nothing(self, totals: Mapping[str, Mapping[str, int]]) -> str:
         """Says why no row is left."""
-        files = self.files.values()
-        num_rows = sum(file["rows"] for file in files)
-        if not num_rows:
-            return f"{self._where}: no rows; take the corpus out of data.corpora"
         if totals:
-            dropped = sum(map(collections.Counter, totals.values()), start=_NONE)
+            dropped = sum(map(collections.Counter, totals.values()), start=collections.Counter())
             reasons = ", ".join(f"{dropped[r]} {r}" for r in REASONS if dropped[r])
             return (
                 f"{self._where}: cleaning dropped every row ({reasons}); relax the cleaning "
                 "section or take the corpus out of data.corpora"
             )
-        problems = sum((collections.Counter(f["problems"]) for f in files), start=_NONE)
+        files = self.files.values()
         languages = sorted(set().union(*(file["languages"] for file in files)))
+        problems = sorted(set().union(*(file["problems"] for file in files)))
         found = f"texts in {', '.join(languages)}" if languages else "only blank rows"
-        found += "".join(f", {count} {problem}" for problem, count in problems.items())
-        found += f"; {_LATIN1}" if BROKEN_UTF8 in problems else ""
+        found += "".join(f", {problem}" for problem in problems)
         return (
-            f"{self._where}: none of {num_rows} rows has both languages of a pair in data.pairs; "
-            f"found {found}"
+            f"{self._where}: none of {sum(file['rows'] for file in files)} rows has both languages "
+            f"of a pair in data.pairs; found {found}"
+            + (f"; {_LATIN1}" if BROKEN_UTF8 in problems else "")
         )
 
     def _log(self, file: str, line: int, what: str) -> None:

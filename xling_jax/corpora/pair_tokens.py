@@ -102,9 +102,7 @@ class RowChoice:
                 chosen = np.zeros_like(mask)
                 end = start + int(mask.sum())
                 chosen[mask], start = drawn[start:end], end
-                for chunk in text.chunks(pair):
-                    if chosen[chunk.rows].any():
-                        yield pair, chunk.select(chosen)
+                yield from ((pair, rows) for rows in text.select(pair, chosen) if rows.num_rows)
 
     def _split(self, pair: str) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
         """Rows to train on, rows that are held out, and first occurrences."""
@@ -201,7 +199,7 @@ class PairPlan:
     def selected(self) -> Iterator[tuple[str, list[SelectedRows]]]:
         """Yields each corpus with the rows to keep, by chunk."""
         for (name, text), mask in zip(self.texts.items(), self.rows(self.pair), strict=True):
-            yield name, [chunk.select(mask) for chunk in text.chunks(self.pair)]
+            yield name, list(text.select(self.pair, mask))
 
     def shards(self) -> Iterator[Shard]:
         """Groups consecutive chunks of a corpus until about `SHARD_ROWS` rows are kept.
@@ -211,7 +209,14 @@ class PairPlan:
         """
         directory, number = self.stage.begin(), itertools.count()
         for corpus, chunks in self.selected():
-            for group in _grouped(chunks):
+            groups, num_rows = [], 0
+            for rows in filter(lambda rows: rows.num_rows, chunks):
+                num_rows += rows.num_rows
+                if not groups or num_rows > SHARD_ROWS:
+                    groups.append([])
+                    num_rows = rows.num_rows
+                groups[-1].append(rows)
+            for group in groups:
                 yield Shard(directory, self.pair, next(number), corpus, tuple(group))
 
     def finish(self, shards: Iterable[Shard]) -> None:
@@ -238,19 +243,6 @@ class PairPlan:
                 "section, add a corpus that has the pair, or take it out of data.pairs"
             )
         self.stage.finish({"rows": num_rows, **sums, "corpora": [*counts.values()]})
-
-
-def _grouped(chunks: Iterable[SelectedRows]) -> Iterator[list[SelectedRows]]:
-    group, num_rows = [], 0
-    for rows in chunks:
-        if group and num_rows + rows.num_rows > SHARD_ROWS:
-            yield group
-            group, num_rows = [], 0
-        if rows.num_rows:
-            group.append(rows)
-            num_rows += rows.num_rows
-    if group:
-        yield group
 
 
 class ShardWriter:

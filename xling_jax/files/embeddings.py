@@ -40,14 +40,12 @@ def write_embeddings(
 ) -> int:
     """Writes embeddings chunk by chunk; the file appears whole or not at all.
 
-    Returns the number of rows. What goes to stdout, "-", is first written to a temporary file: the
-    header of an `.npy` holds that number, and a failure must emit nothing. Chunks are float arrays
-    [any, dim], pulled one at a time, converted to little-endian float32 or as the `quantizer` says;
-    with that of int8 or packed bits, `PATH.json` is written too, and `path` must be an `.npy` file.
-    The format "laser" is the same numbers without a header. A file without rows needs `dim`.
+    Chunks are float arrays [any, dim], pulled one at a time, converted to little-endian float32 or
+    as the `quantizer` says; with that of int8 or packed bits, `PATH.json` is written too. The
+    format "laser" is the same numbers without a header. What goes to stdout, "-", is first written
+    to a temporary file: the header holds the number of rows, and a failure must emit nothing.
 
-    ValueError if the format is unknown, a chunk is not [any, dim], `path` is not a regular file, or
-    `PATH.json` is a directory; FileExistsError without `overwrite`; OSError names `path`.
+    Returns the number of rows. FileExistsError without `overwrite`; OSError names `path`.
     """
     check_choice("format", format, FORMATS)
     quantizer = quantizer or Quantizer("float32", dim)
@@ -116,8 +114,7 @@ def read_embeddings(
     LASER float32 without a header, and needs `dim`, which is checked for others.
 
     Returns float32 [n, dim], mapped read-only or, from other floats, converted in memory; int8 and
-    packed bits as `QuantizedRows`, which are decoded as they are selected. ValueError if the size
-    of the file does not agree with its header or with `dim`, or `PATH.json` is missing or damaged.
+    packed bits as `QuantizedRows`, which are decoded as they are selected.
     """
     with open(path, "rb") as file:
         is_npy = file.read(len(_NPY_MAGIC)) == _NPY_MAGIC
@@ -168,12 +165,14 @@ def join_embeddings(
 def _write_stream(
     file: BinaryIO, chunks: Iterable[np.ndarray], quantizer: Quantizer, format: str
 ) -> int:
-    if format == "npy":
-        _write_npy_header(file, 0, quantizer)
-    data_start = file.tell()
-    rows = 0
-    for chunk in chunks:
-        chunk = np.asarray(chunk)
+    def write_header(rows: int) -> None:
+        if format == "npy":
+            shape = (rows, quantizer.width)
+            header = {"descr": quantizer.dtype.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+
+    write_header(rows := 0)
+    for chunk in map(np.asarray, chunks):
         if chunk.ndim != 2 or chunk.shape[1] != quantizer.dim:
             raise ValueError(
                 f"a chunk of embeddings must have shape [any, {quantizer.dim}]; "
@@ -181,20 +180,10 @@ def _write_stream(
             )
         file.write(np.ascontiguousarray(quantizer.quantize(chunk)).data)
         rows += len(chunk)
-    if format == "npy":
-        # NumPy pads the header for any number of rows, so writing it again moves no data.
-        file.seek(0)
-        _write_npy_header(file, rows, quantizer)
-        if file.tell() != data_start:
-            raise RuntimeError("the .npy header changed size with the number of rows")
-        file.seek(0, os.SEEK_END)
+    file.seek(0)
+    write_header(rows)  # NumPy pads it for any number of rows, so no data moves
+    file.seek(0, os.SEEK_END)
     return rows
-
-
-def _write_npy_header(file: BinaryIO, rows: int, quantizer: Quantizer) -> None:
-    shape = (rows, quantizer.width)
-    header = {"descr": quantizer.dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
 
 
 def _map_npy(path: str | os.PathLike[str]) -> np.ndarray:

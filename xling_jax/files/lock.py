@@ -1,9 +1,7 @@
 """One run at a time in a directory, also in one that several machines share.
 
 The system's lock (`flock`) ends with its process, however that ends, so a run killed on this
-machine never blocks the next. Machines that share a file system may not see each other's locks, or
-still see that of a machine that is gone. Between machines a heartbeat decides: the modification
-time of the lock file, of which only changes count, not what clocks say.
+machine never blocks the next. A file server keeps the lock of a machine that is gone for a while.
 """
 
 import contextlib
@@ -13,30 +11,27 @@ import os
 import shlex
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from xling_jax.files.leaving import leave
 from xling_jax.files.whole import naming_errors, try_lock
 
 _logger = logging.getLogger(__name__)
 
 LOCK_FILE = "run.lock"
-HEARTBEAT_S = 5.0
-# Network file systems and busy machines delay heartbeats.
-STALE_S = 45.0
+# Servers of NFS forget the locks of a machine that does not answer after 90 seconds.
+STALE_S = 120.0
 
 
 @contextlib.contextmanager
 def only_run(directory: Path, argument: str = "--workdir") -> Iterator[None]:
     """Holds a directory for the time of a block; it is made if needed.
 
-    The lock of a run on another machine is watched until its heart beats, then it counts, or until
-    it has not for `STALE_S`. OSError if another run holds the directory, in one line that names it
-    and the `argument` that chooses another; or if the lock file cannot be written.
+    The lock of a run on another machine is waited for, `STALE_S` at most, as that may be gone.
+    OSError if another run holds the directory, in one line that names it and the `argument` that
+    chooses another; or if the lock file cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_FILE
@@ -53,63 +48,40 @@ def only_run(directory: Path, argument: str = "--workdir") -> Iterator[None]:
             file.truncate(0)
             file.write(this_run)
             file.flush()
-        stopped = threading.Event()
-        heart = threading.Thread(target=_beat, args=(path, this_run, stopped), daemon=True)
-        heart.start()
         try:
             yield
         finally:
-            stopped.set()
-            heart.join()
             with contextlib.suppress(OSError):
-                if path.read_text(encoding="utf-8") == this_run:
-                    path.unlink()
+                path.unlink()
 
 
 def _open_locked(path: Path, argument: str) -> IO[str]:
     """Opens the lock file once no other run holds it."""
-    watched_since_s = beat = None
+    began_s = None
     while True:
         with contextlib.ExitStack() as stack:
             # Opened anew each time: network file systems then ask the server what is new.
             file = stack.enter_context(open(path, "a+", encoding="utf-8"))
             is_locked = try_lock(file)
-            status = os.fstat(file.fileno())
-            if not os.path.exists(path) or not os.path.samestat(status, os.stat(path)):
+            if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 continue  # removed by a run that ended in the meantime
+            if is_locked is None:
+                _logger.info(
+                    "%s: its file system has no locks; start one run at a time", path.parent
+                )
+            if is_locked is not False:
+                stack.pop_all()
+                return file
             file.seek(0)
             holder = _parse(file.read())
-            is_here = holder.get("host") == socket.gethostname()
-            if is_locked and (is_here or not holder) or is_locked is None and not holder:
-                stack.pop_all()
-                return file
-            if is_locked is False and is_here or beat not in (None, status.st_mtime_ns):
-                raise OSError(
-                    f"{_description(path.parent, holder)}; wait for it, or choose another "
-                    f"{argument}"
-                )
-            if watched_since_s is None:
-                watched_since_s, beat = time.monotonic(), status.st_mtime_ns
-                if holder:
-                    _logger.info(
-                        "%s; waiting up to %.0f s for its heartbeat",
-                        *(_description(path.parent, holder), STALE_S),
-                    )
-            if time.monotonic() - watched_since_s > STALE_S:
-                stack.pop_all()
-                return file
-        time.sleep(min(1.0, HEARTBEAT_S / 5))
-
-
-def _beat(path: Path, this_run: str, stopped: threading.Event) -> None:
-    """Shows that this run lives; ends it if another one took it for dead while it was suspended."""
-    while not stopped.wait(HEARTBEAT_S):
-        with contextlib.suppress(OSError):  # the network may be back at the next beat
-            if (holder := path.read_text(encoding="utf-8")) not in ("", this_run):
-                now = _description(path.parent, _parse(holder))
-                _logger.error("this run was suspended for %.0f s or more; %s", STALE_S, now)
-                leave(1)
-            os.utime(path)
+        described = _description(path.parent, holder)
+        now_s = time.monotonic()
+        if holder.get("host") == socket.gethostname() or now_s - (began_s or now_s) > STALE_S:
+            raise OSError(f"{described}; wait for it, or choose another {argument}")
+        if began_s is None:
+            began_s = now_s
+            _logger.info("%s; waiting up to %.0f s for its lock", described, STALE_S)
+        time.sleep(min(1.0, STALE_S / 5))
 
 
 def _parse(text: str) -> Mapping[str, Any]:

@@ -45,18 +45,16 @@ class Quantizer:
             raise ValueError(f"dim must be a positive integer; found {self.dim!r:.40}")
         if (self.ranges is not None) != (self.precision == "int8"):
             raise ValueError(
-                "ranges must be given for precision='int8' and only then; found "
-                f"precision={self.precision!r} {'with' if self.ranges is not None else 'without'} "
-                "ranges; learn_ranges computes them from a sample of embeddings"
+                "ranges must be given for precision='int8' and only then; learn_ranges computes "
+                f"them from a sample of embeddings; found precision={self.precision!r}"
             )
         if self.ranges is not None:
             ranges = np.asarray(self.ranges, np.float32)
-            if not np.isfinite(ranges).all():
-                raise ValueError("ranges must be finite; learn them from finite embeddings")
-            if ranges.shape != (2, self.dim) or not (ranges[0] <= ranges[1]).all():
+            is_range = ranges.shape == (2, self.dim) and np.isfinite(ranges).all()
+            if not is_range or not (ranges[0] <= ranges[1]).all():
                 raise ValueError(
                     f"ranges must be [2, {self.dim}], the smallest and the largest value of each "
-                    f"dimension; found {list(ranges.shape)}"
+                    f"dimension, all finite; found {list(ranges.shape)}"
                 )
             object.__setattr__(self, "ranges", ranges)
 
@@ -107,8 +105,9 @@ class Quantizer:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, for `from_json`."""
-        ranges = None if self.ranges is None else self.ranges.tolist()
-        values = dataclasses.asdict(self) | {"ranges": ranges}
+        values = dataclasses.asdict(self)
+        if self.ranges is not None:
+            values["ranges"] = self.ranges.tolist()
         return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
@@ -127,19 +126,15 @@ def learn_ranges(chunks: Iterable[np.ndarray]) -> np.ndarray:
 
     `chunks` are arrays [any, dim], pulled one at a time; ValueError for fewer than two vectors.
     """
-    ranges, rows = None, 0
-    for chunk in chunks:
-        if len(chunk):
-            rows += len(chunk)
-            low, high = chunk.min(axis=0), chunk.max(axis=0)
-            if ranges is not None:
-                low, high = np.minimum(low, ranges[0]), np.maximum(high, ranges[1])
-            ranges = np.stack([low, high]).astype(np.float32)
+    low, high, rows = np.float32(np.inf), np.float32(-np.inf), 0
+    for chunk in filter(len, chunks):
+        rows += len(chunk)
+        low, high = np.minimum(low, chunk.min(axis=0)), np.maximum(high, chunk.max(axis=0))
     if rows < 2:
         raise ValueError(
             f"precision='int8' learns its ranges from many embeddings, at least 2; found {rows}"
         )
-    return ranges
+    return np.stack([low, high]).astype(np.float32)
 
 
 class QuantizedRows:

@@ -86,10 +86,9 @@ def remove(path: str) -> None:
     """Removes a file at a path or URL, or what is below a directory."""
     if not is_url(path):
         shutil.rmtree(path) if os.path.isdir(path) else Path(path).unlink(missing_ok=True)
-        return
-    with _store(path) as (store, root), contextlib.suppress(FileNotFoundError):
-        if found := store.find(root):
-            store.rm(found)
+    elif found := _files(path):
+        with _store(path) as (store, _), contextlib.suppress(FileNotFoundError):
+            store.rm([*found])
 
 
 def read(path: str) -> bytes | None:
@@ -124,24 +123,20 @@ def write(path: str, content: bytes) -> None:
         write_whole(path, content)
 
 
-def exists(path: str, name: str = "") -> bool:
-    """True if there is a file or directory at a path or URL; with a name, such a file in it."""
+def exists(path: str) -> bool:
+    """True if there is a file or directory at a path or URL."""
     if not is_url(path):
-        return os.path.exists(os.path.join(path, name) if name else path)
+        return os.path.exists(path)
     with _store(path) as (store, root):
-        return store.exists(f"{root.rstrip('/')}/{name}" if name else root)
+        return store.exists(root)
 
 
 def find(path: str) -> list[str]:
     """The files below a directory, or that match the pattern of a URL, sorted."""
     if not is_url(path):
         return sorted(str(found) for found in Path(path).rglob("*") if found.is_file())
-    found, scheme = {}, path.partition("://")[0]
-    with _store(path) as (store, root), contextlib.suppress(FileNotFoundError):
-        search = store.glob if _PATTERN.search(path) else store.find
-        found = search(root, detail=True)
-    files = (name for name, info in found.items() if info["type"] == "file")
-    return sorted(f"{scheme}://{name.lstrip('/')}" for name in files)
+    scheme = path.partition("://")[0]
+    return sorted(f"{scheme}://{name.lstrip('/')}" for name in _files(path))
 
 
 def state(path: str) -> tuple[int, int | str]:
@@ -166,10 +161,9 @@ def check(path: str) -> None:
             pass
 
 
-def _list(url: str, top: str) -> dict[str, dict]:
-    """Names below `top` and descriptions of the files of a URL, without hidden ones."""
+def _files(url: str) -> dict[str, dict]:
+    """Path in the store -> description, of a file or all below a directory or of a pattern."""
     with _store(url) as (store, root):
-        start = len(store._strip_protocol(top))
         try:
             if _PATTERN.search(url):
                 found = store.glob(root, detail=True)
@@ -179,12 +173,16 @@ def _list(url: str, top: str) -> dict[str, dict]:
                 found = store.find(root, detail=True)
         except FileNotFoundError:
             return {}
-    names = {path[start:].strip("/"): info for path, info in found.items()}
-    return {
-        name: info
-        for name, info in names.items()
-        if info["type"] == "file" and not any(part.startswith(".") for part in name.split("/"))
-    }
+    return {path: info for path, info in found.items() if info["type"] == "file"}
+
+
+def _list(url: str, top: str) -> dict[str, dict]:
+    """`_files` by their names below `top`, without hidden ones."""
+    with _store(url) as (store, _):
+        start = len(store._strip_protocol(top))
+    names = {path[start:].strip("/"): info for path, info in _files(url).items()}
+    is_hidden = lambda name: any(part.startswith(".") for part in name.split("/"))
+    return {name: info for name, info in names.items() if not is_hidden(name)}
 
 
 def _get(top: str, directory: Path, names: Collection[str]) -> None:

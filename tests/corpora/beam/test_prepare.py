@@ -15,7 +15,6 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments
 from tests.corpora.small_corpus import (
-    WORDS,
     preparation,
     prepare,
     settings,
@@ -269,44 +268,3 @@ def test_results_that_only_the_workers_see_are_an_error(corpora, tmp_path, direc
     monkeypatch.setattr(engine, "_gather", lambda *_: [])
     with pytest.raises(FileNotFoundError, match="give --workdir a URL, or mount it"):
         prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
-
-
-def test_a_dataset_that_beam_makes_is_made_by_the_runner(tmp_path, monkeypatch):
-    beam = pytest.importorskip("apache_beam")
-    tfds = pytest.importorskip("tensorflow_datasets")
-
-    class BeamSentences(tfds.core.GeneratorBasedBuilder):
-        """Made by Beam, as the large datasets of TFDS are."""
-
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            features = tfds.features.Translation(("de", "en"))
-            return tfds.core.DatasetInfo(builder=self, features=features)
-
-        def _split_generators(self, manager):
-            return {"train": beam.Create(range(60)) | beam.Map(_make_example)}
-
-        def _generate_examples(self):
-            raise AssertionError("replaced by a pipeline")
-
-    spec = f"tfds:beam_sentences?data_dir={tmp_path}/datasets"
-    runner = BeamRunner("direct", ("--job_name=sentences",))
-    names = []
-    run = beam.Pipeline.run
-
-    def note(pipeline, *arguments, **named):
-        names.append(pipeline.options.get_all_options()["job_name"])
-        return run(pipeline, *arguments, **named)
-
-    monkeypatch.setattr(beam.Pipeline, "run", note)
-    counts = prepare_on(runner, workdir=tmp_path / "w", **settings(spec, pairs=("de-en",)))
-    assert counts["pairs"]["de-en"]["rows"] == 60
-    assert (
-        names == ["sentences"] * 6
-    )  # the dataset, its rows, their text (two), the sample, the tokens
-
-
-def _make_example(number):
-    words = [letters[number % 9 :] for letters in (WORDS["de"], WORDS["en"])]
-    return number, dict(zip(("de", "en"), (f"{' '.join(w)} {number} {w[0]}" for w in words)))

@@ -74,10 +74,7 @@ class BeamEngine(Engine):
     ) -> None:
         """See `Engine.clean`: one worker reads a corpus and joins what all have cleaned."""
         for reader, _ in corpora:
-            try:  # a dataset of TFDS is made on Beam if it is one of Beam's
-                reader.prepare(self._runner.make_options())
-            except RuntimeError as error:
-                raise self._runner.failure(error) from error
+            reader.prepare()
         top = posixpath.join(self._workdir, "data", ".rows.partial")
         places = [(self._place_of(stage.directory), f"{top}/{stage.key}") for _, stage in corpora]
         read = functools.partial(_read, languages, cleaner.min_languages)

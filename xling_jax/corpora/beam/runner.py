@@ -46,7 +46,7 @@ class BeamRunner:
             result = pipeline.run()
             state = result.wait_until_finish()
         except Exception as error:
-            failure = self.failure(error)
+            failure = self._failure(error)
             raise_kept_error(errors)
             raise failure from error
         except BaseException:
@@ -55,9 +55,9 @@ class BeamRunner:
                 result.cancel()
             raise
         if state != "DONE":
-            raise self.failure(RuntimeError(f"it ended as {state}"))
+            raise self._failure(RuntimeError(f"it ended as {state}"))
 
-    def failure(self, error: Exception) -> OSError:
+    def _failure(self, error: Exception) -> OSError:
         """The exception to raise for an error of Beam, whose last line gives the reason."""
         if "KeyboardInterrupt" in str(error):
             raise KeyboardInterrupt from error
@@ -67,7 +67,7 @@ class BeamRunner:
             "run the same command again: finished work is kept"
         )
 
-    def make_options(self) -> "PipelineOptions":
+    def _make_options(self) -> "PipelineOptions":
         """The options as Beam reads them, the runner among them."""
         from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -94,7 +94,7 @@ class BeamRunner:
             import apache_beam as beam
 
             logging.disable(before)
-            return beam.Pipeline(options=self.make_options())
+            return beam.Pipeline(options=self._make_options())
         except ImportError as error:
             hint = "pip install 'xling_jax[beam]', for Dataflow also 'apache-beam[gcp]'"
             raise ImportError(f"--runner {self.name}: {error}; {hint}") from error

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 from urllib.parse import parse_qsl
 
 from xling_jax.registry import check_choice
@@ -128,11 +128,8 @@ class Reader:
         """Lists files that the user has to download first: address -> where it belongs."""
         return {}
 
-    def prepare(self, beam_options: Any = None) -> None:
-        """Downloads what several processes will read, if that has not been done.
-
-        `beam_options` are Apache Beam's `PipelineOptions`, for what Beam itself makes.
-        """
+    def prepare(self) -> None:
+        """Downloads what several processes will read, if that has not been done."""
 
 
 def _first_rows(rows: Iterator[Row], limit: int) -> Iterator[Row]:

@@ -67,9 +67,9 @@ class TfdsReader(Reader):
             return {}
         return builder.to_download()
 
-    def prepare(self, beam_options: Any = None) -> None:
+    def prepare(self) -> None:
         """Prepares the dataset if necessary."""
-        _prepare(self._make_builder(), self._name, beam_options)
+        _prepare(self._make_builder(), self._name)
 
     def _make_builder(self) -> "tfds.core.DatasetBuilder":
         """The builder of the dataset, in a format that can be read without TensorFlow."""
@@ -137,16 +137,13 @@ def _read_rows(
         )
 
 
-def _prepare(builder: "tfds.core.DatasetBuilder", name: str, beam_options: Any = None) -> None:
+def _prepare(builder: "tfds.core.DatasetBuilder", name: str) -> None:
     """Downloads and prepares a dataset if necessary, with errors of one line."""
-    import tensorflow_datasets as tfds
-
     if builder.is_prepared():
         return
-    config = tfds.download.DownloadConfig(beam_options=beam_options)
     try:
-        builder.download_and_prepare(download_config=config)
-    except (ImportError, RuntimeError):  # the latter of a runner of Beam
+        builder.download_and_prepare()
+    except ImportError:
         raise
     except Exception as error:  # of downloads, check sums and archives
         raise OSError(
