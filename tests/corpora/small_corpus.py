@@ -50,7 +50,7 @@ def preparation(**given) -> Preparation:
 
 def prepare(*, workdir: Path, **given) -> PreparedData:
     """As `corpora.prepare.prepare`, of plain values."""
-    how = ("num_workers", "progress", "local", "open_teacher", "keep")
+    how = ("num_workers", "open_teacher", "keep")
     how = {name: given.pop(name) for name in how if name in given}
     return prepare_lib.prepare(preparation(**given), workdir=workdir, **how)
 

@@ -63,26 +63,19 @@ def test_more_pairs_for_validation_than_there_are_is_an_error(corpus, tmp_path):
         prepare(workdir=tmp_path / "w", **settings(corpus, validation_pairs=300))
 
 
-def test_files_for_validation_are_held_out_of_training_by_either_side(corpus, tmp_path):
+def test_corpora_of_an_evaluation_are_held_out_of_training_by_either_side(corpus, tmp_path):
     lines = (tmp_path / "corpus.tsv").read_text("utf-8").splitlines()
     german = lines[1].split("\t")[0]
     dev = tmp_path / "dev.tsv"
     english = " ".join(["bread"] * len(german.split()))
     dev.write_text(f"de\ten\n{german.title()}!\t{english}\n", "utf-8")
-    spec = f"tsv:{dev}"
-    made = prepare(workdir=tmp_path / "w", **settings(corpus, validation_corpora=(spec,)))
+    made = prepare(workdir=tmp_path / "w", **settings(corpus, evaluation=(f"tsv:{dev}",)))
     expected = sum(line.split("\t")[0] == german for line in lines)
-    assert made.counts["held_out"] == {spec: {"de-en": expected, "en-fr": expected}}
+    assert made.counts["held_out"] == {f"tsv:{dev}": {"de-en": expected, "en-fr": expected}}
     assert made.counts["corpora"][corpus]["de-en"]["held_out"] == expected > 0
-    assert [path.name for path in (made.directory / VALIDATION).iterdir()] == ["de-en"]
-    assert made.counts["validation"]["de-en"]["rows"] == 1
-    kept = prepare(
-        workdir=tmp_path / "w",
-        **settings(corpus, validation_corpora=(spec,), hold_out_validation=False),
-    )
-    assert (
-        kept.counts["corpora"][corpus]["de-en"]["held_out"] == 0 and "held_out" not in kept.counts
-    )
+    kept = prepare(workdir=tmp_path / "w", **settings(corpus))
+    assert kept.counts["corpora"][corpus]["de-en"]["held_out"] == 0
+    assert "held_out" not in kept.counts
 
 
 def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.corpora.small_corpus import preparation, prepare, settings, tree, write_corpus
-from xling_jax.corpora import pair_tokens, vocabulary
+from xling_jax.corpora import engine, pair_tokens, vocabulary
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.options import VocabOptions
 from xling_jax.corpora.prepared import is_made_with, load_prepared
@@ -261,7 +261,7 @@ def test_a_given_vocabulary_with_capitals_that_never_occur_is_named(tmp_path, lo
     model = tmp_path / "cased.model"
     train_vocab(text, model, size=30, layout="dual", lowercase=False)
     options = VocabOptions(model=str(model), lowercase=lowercase)
-    vocabulary.given_vocab(SimpleNamespace(vocab=options, layout="dual"), str)
+    vocabulary.given_vocab(SimpleNamespace(vocab=options, layout="dual"))
     assert ("cased.model: " in caplog.text and "vocab.lowercase=False" in caplog.text) == lowercase
 
 
@@ -390,8 +390,9 @@ def test_interrupted_tokenizing_goes_on_after_the_last_whole_shard(corpus, tmp_p
                 raise KeyboardInterrupt
             yield item
 
-    with pytest.raises(KeyboardInterrupt):
-        prepare(workdir=tmp_path / "w", progress=stop_after_two, **settings(corpus))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine, "track", stop_after_two)
+        prepare(workdir=tmp_path / "w", **settings(corpus))
     assert not (tmp_path / "w/data/de-en").exists()
     written = []
     write = pair_tokens.write_shard

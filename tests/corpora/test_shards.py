@@ -38,13 +38,6 @@ def test_rows_come_back_padded_and_cut_whatever_their_shard(pair, rows):
     assert pair.lengths["de"].tolist() == [len(row) for row in rows["de"]]
 
 
-def test_unequal_row_counts_are_refused_before_anything_is_written(tmp_path, rows):
-    columns = {"de": pack_rows(rows["de"]), "en": pack_rows(rows["en"][:-1])}
-    with pytest.raises(ValueError, match="'de': 23, 'en': 22"):
-        write_shard(tmp_path / "de-en" / "00000", columns)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_failed_write_leaves_neither_shard_nor_remains(tmp_path, rows, monkeypatch):
     columns = {k: pack_rows(v) for k, v in rows.items()}
     save, saved = np.save, []

@@ -10,22 +10,24 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter, write_pair_text
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
 from xling_jax.files import urls
+from xling_jax.files.progress import track
 from xling_jax.files.whole import read_json, write_record
 from xling_jax.files.workers import map_in_order
 
-Progress = Callable[..., Iterable]
-
 
 class Engine:
-    """Does the work in processes of this machine."""
+    """Does the work in processes of this machine; `place` says where they find a path or URL."""
 
-    def __init__(self, num_workers: int, progress: Progress, local: Callable[[str], str]):
-        self._num_workers, self._progress, self.place = num_workers, progress, local
+    place = staticmethod(local_name)
+
+    def __init__(self, num_workers: int):
+        self._num_workers = num_workers
 
     def files(self, reader: Reader, languages: Sequence[str]) -> list[str]:
         """Lists the files of a corpus. Raises as `Reader.files`."""
@@ -43,7 +45,7 @@ class Engine:
         for name, rows, stage in opened:
             counter = RowCounter(name)
             chunks = counter.chunks(rows, cleaner.min_languages)
-            chunks = self._progress(chunks, f"clean {name}", unit="row", size=len)
+            chunks = track(chunks, f"clean {name}", unit="row", size=len)
             cleaned = map_in_order(cleaner, chunks, self._num_workers)
             stage.make(functools.partial(write_pair_text, cleaned, counter=counter))
 
@@ -58,7 +60,7 @@ class Engine:
     def write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> Iterable[Any]:
         """Writes shards; yields the counts of each, in order."""
         written = map_in_order(writer, shards, self._num_workers)
-        return self._progress(written, "tokenize", len(shards), unit="shard")
+        return track(written, "tokenize", len(shards), unit="shard")
 
 
 class FileHashes:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.tables import HEADER_CELL, TableReader
@@ -40,9 +41,7 @@ class HeldOutText:
     read: Callable[[], set[int]]
 
 
-def find_held_out(
-    preparation: Preparation, hash_file: Callable[[str], str], local: Callable[[str], str]
-) -> list[HeldOutText]:
+def find_held_out(preparation: Preparation, hash_file: Callable[[str], str]) -> list[HeldOutText]:
     """Text that no training row may repeat; `hash_file` gives the fingerprint of a file."""
     found, codes = [], preparation.codes
     # Pictures and archives may lie beside the text of an evaluation.
@@ -51,12 +50,10 @@ def find_held_out(
         ("evaluation", preparation.evaluation, False),
     ):
         corpora = [path for path in paths if names_kind(path)]
-        for path in held_out_files(map(local, (p for p in paths if p not in corpora)), name):
+        for path in held_out_files(map(local_name, (p for p in paths if p not in corpora)), name):
             read = functools.partial(file_hashes, path, preparation.languages, strict=strict)
             found.append(HeldOutText(path, hash_file(path), strict, read))
-        found += [_held_out_corpus(spec, codes, hash_file, local, strict) for spec in corpora]
-    for spec in preparation.validation_corpora if preparation.hold_out_validation else ():
-        found.append(_held_out_corpus(spec, codes, hash_file, local, False))
+        found += [_held_out_corpus(spec, codes, hash_file, strict) for spec in corpora]
     return found
 
 
@@ -64,10 +61,9 @@ def _held_out_corpus(
     spec: str,
     codes: Sequence[str],
     hash_file: Callable[[str], str],
-    local: Callable[[str], str],
     excluded: bool,
 ) -> HeldOutText:
-    reader = open_corpus(spec).at(local)
+    reader = open_corpus(spec).at(local_name)
     paths = reader.files(codes)
     hashes = map(hash_file, map(os.path.abspath, paths))
     key = fingerprint(list(zip(names_below(paths), hashes)) or [spec])

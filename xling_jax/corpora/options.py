@@ -71,17 +71,6 @@ class VocabOptions:
             )
 
 
-def check_validation(pairs: int, corpora: Sequence[str]) -> None:
-    """Raises ValueError unless the text for the validation loss comes from one place at most."""
-    if pairs < 0:
-        raise ValueError(f"data.validation_pairs={pairs} must not be negative (0 is none)")
-    if pairs and corpora:
-        raise ValueError(
-            f"data.validation_pairs={pairs} and data.validation_corpora={tuple(corpora)!r} are two "
-            "sources of the validation loss; set one of them"
-        )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparation:
     """Options of preparation: the text that tokens are made from, and how.
@@ -94,8 +83,6 @@ class Preparation:
         exclude: files whose texts no training row may repeat.
         evaluation: likewise, those that the config measures while training.
         validation_pairs: rows of each pair to take out of the corpora for the validation loss.
-        validation_corpora: corpora for the validation loss instead, each `KIND:WHERE`.
-        hold_out_validation: whether no training row may repeat a text of `validation_corpora`.
         max_broken_share: of the rows of a corpus, so many may be broken; they are dropped.
         cleaning: rules for rows.
         vocab: of the vocabulary.
@@ -112,8 +99,6 @@ class Preparation:
     exclude: Sequence[str] = ()
     evaluation: Sequence[str] = ()
     validation_pairs: int = 0
-    validation_corpora: Sequence[str] = ()
-    hold_out_validation: bool = True
     max_broken_share: float = 0.1
     cleaning: CleaningRules = CleaningRules()
     vocab: VocabOptions = VocabOptions()
@@ -140,25 +125,16 @@ class Preparation:
             )
         named = {"languages": languages, "corpora": tuple(self.corpora)}
         named["pairs"] = tuple(sorted({pair_name(*pair) for pair in pairs}))
-        for name in ("exclude", "validation_corpora", "evaluation"):
+        for name in ("exclude", "evaluation"):
             given = getattr(self, name)
             named[name] = (given,) if isinstance(given, str) else tuple(given)
         for name, value in named.items():
             object.__setattr__(self, name, value)
-        check_validation(self.validation_pairs, self.validation_corpora)
-        if not 0 <= self.max_broken_share <= 1:
-            raise ValueError(
-                f"data.max_broken_share={self.max_broken_share} must be from 0 to 1 (no limit)"
-            )
-        for name in ("corpora", "validation_corpora"):
-            for spec, count in Counter(getattr(self, name)).items():
-                if count > 1:
-                    raise ValueError(f"data.{name}: {spec} is named twice; name it once")
-        if both := set(self.corpora) & set(self.validation_corpora):
-            raise ValueError(
-                f"data.validation_corpora: {min(both)} is in data.corpora as well; name it once, "
-                "or set data.validation_pairs to take some of its rows"
-            )
+        check_number(self.validation_pairs, "data.validation_pairs", 0)
+        check_number(self.max_broken_share, "data.max_broken_share", 0, below=1.01)
+        for spec, count in Counter(self.corpora).items():
+            if count > 1:
+                raise ValueError(f"data.corpora: {spec} is named twice; name it once")
         self.cleaning.check_languages(self.codes)
         for code in self.vocab.extend_languages:
             check_known(code, self.codes, "vocab.extend_languages")

@@ -81,10 +81,6 @@ class RowChoice:
         """Number of rows of each corpus that are held out, with their copies."""
         return [int(held.sum()) for held in self._split(pair)[1]]
 
-    def distinct(self, pair: str) -> list[np.ndarray]:
-        """The first of equal rows of each corpus, [rows] bool."""
-        return first_occurrences([text.hashes(pair) for text in self._texts])
-
     def sample(
         self, sentences: int, languages: Sequence[str]
     ) -> Iterator[tuple[str, SelectedRows]]:
@@ -117,8 +113,7 @@ class RowChoice:
         if len(hashes) <= count:
             raise ValueError(
                 f"data.validation_pairs={count} would leave none of the {len(hashes)} different "
-                f"rows of {pair} for training; set it lower, or name other text in "
-                "data.validation_corpora"
+                f"rows of {pair} for training; set it lower"
             )
         limit = np.partition(hashes, count - 1)[count - 1]
         held = [np.asarray(column) <= limit for column in columns]

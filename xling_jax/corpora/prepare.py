@@ -33,8 +33,9 @@ import numpy as np
 import sentencepiece
 
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
+from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.engine import Engine, FileHashes
-from xling_jax.corpora.held_out import HeldOutText, find_held_out, held_out_changes
+from xling_jax.corpora.held_out import find_held_out, held_out_changes
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import ChunkCleaner, PairText, SelectedRows
 from xling_jax.corpora.pair_tokens import (
@@ -63,6 +64,7 @@ from xling_jax.corpora.stages import (
 )
 from xling_jax.corpora.vocabulary import check_unknown, given_vocab, make_vocab
 from xling_jax.files.hashes import fingerprint
+from xling_jax.files.progress import track
 from xling_jax.files.threads import num_cores
 from xling_jax.files.whole import (
     lock_directory,
@@ -85,8 +87,6 @@ def prepare(
     *,
     workdir: str | os.PathLike[str],
     num_workers: int | None = None,
-    progress: Callable[..., Iterable] = lambda items, *_, **__: items,
-    local: Callable[[str], str] = lambda path: path,
     open_teacher: Callable[[str, str], Any] | None = None,
     keep: bool = False,
     engine: Engine | None = None,
@@ -97,8 +97,6 @@ def prepare(
         preparation: what to make and how.
         workdir: directory of the run, made if needed.
         num_workers: number of processes; None for one per core. The output does not depend on it.
-        progress: wraps an iterable to show its progress, as `files.progress.track`.
-        local: maps a path or pattern in the options, which may be a URL, to one on this machine.
         open_teacher: loads the teacher that the options name, from its `model` and `texts`.
         keep: refuse to replace finished data of other text or options: a run has checkpoints that
             were trained on them.
@@ -118,8 +116,8 @@ def prepare(
         remove_temporary(workdir, "vocab")
         for directory in (data, data / "text", data / TEACHER, data / VALIDATION / TEACHER):
             remove_temporary(directory)
-        engine = engine or Engine(num_workers or num_cores(), progress, local)
-        running = _Run(preparation, workdir, engine, progress, local, open_teacher)
+        engine = engine or Engine(num_workers or num_cores())
+        running = _Run(preparation, workdir, engine, open_teacher)
         if keep:
             running.check_kept()
         return running.prepare()
@@ -146,18 +144,15 @@ class _Run:
         preparation: Preparation,
         workdir: Path,
         engine: Engine,
-        progress: Callable[..., Iterable],
-        local: Callable[[str], str],
         open_teacher: Callable[[str, str], Any] | None,
     ):
         self._preparation, self._workdir, self._engine = preparation, workdir, engine
-        self._progress, self._local, self._open_teacher = progress, local, open_teacher
+        self._open_teacher = open_teacher
         self._data = workdir / "data"
         self._hashes = FileHashes(self._data / "input_hashes.json", engine)
         # Named as in the config, read where they are on this machine or on those of the engine.
-        named = (*preparation.corpora, *preparation.validation_corpora)
-        self._readers = {spec: open_corpus(spec).at(engine.place) for spec in named}
-        self._held_out = find_held_out(preparation, self._hash_here, local)
+        self._readers = {spec: open_corpus(spec).at(engine.place) for spec in preparation.corpora}
+        self._held_out = find_held_out(preparation, self._hash_here)
         self._files = {
             spec: engine.files(reader, preparation.codes) for spec, reader in self._readers.items()
         }
@@ -169,11 +164,10 @@ class _Run:
     def prepare(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""
         preparation, engine = self._preparation, self._engine
-        texts = self._clean(preparation.corpora, self._held_out)
+        texts = self._clean()
         for name, counts in self._num_held_out(texts).items():
             dropped = ", ".join(f"{count} rows of {pair}" for pair, count in counts.items())
             _logger.info("%s is held out of training: %s dropped", name, dropped)
-        validation = self._clean(preparation.validation_corpora, [])
         for pair in preparation.pairs:
             if not any(text.num_rows.get(pair) for text in texts.values()):
                 raise ValueError(
@@ -187,16 +181,13 @@ class _Run:
             preparation,
             self._workdir,
             [text.key for text in texts.values()],
-            given_vocab(preparation, self._local),
+            given_vocab(preparation),
             functools.partial(sample, options.sample_sentences, options.extend_languages),
         )
-        if preparation.validation_pairs:
-            plans = self._plan(self._data, texts, vocab, rows.training, rows.num_held)
-            held = self._plan(self._data / VALIDATION, texts, vocab, rows.validation)
-        else:
-            plans = self._plan(self._data, texts, vocab, rows.training)
-            alone = RowChoice(preparation, list(validation.values())).distinct
-            held = self._plan(self._data / VALIDATION, validation, vocab, alone)
+        is_held = preparation.validation_pairs > 0
+        num_held = rows.num_held if is_held else None
+        plans = self._plan(self._data, texts, vocab, rows.training, num_held)
+        held = self._plan(self._data / VALIDATION, texts, vocab, rows.validation) if is_held else []
         writer = ShardWriter(vocab, preparation.prompt)
         write_pair_tokens([*plans, *held], functools.partial(engine.write_shards, writer))
         if options.model:
@@ -217,7 +208,7 @@ class _Run:
         }
         write_json(self._data / "counts.json", self._counts(texts, plans, held))
         write_record(self._data / "manifest.json", manifest)
-        used = {self._data / "text" / text.key for text in (*texts.values(), *validation.values())}
+        used = {self._data / "text" / text.key for text in texts.values()}
         self._remove_all_but(used | {plan.stage.directory for plan in (*plans, *held)})
         return load_prepared(self._workdir)
 
@@ -228,7 +219,7 @@ class _Run:
             return
         preparation = self._preparation
         changes = functools.partial(changed_options, before, plain_options(preparation))
-        keys = {spec: self._text_stage(spec, self._held_out).key for spec in preparation.corpora}
+        keys = {spec: self._text_stage(spec).key for spec in preparation.corpora}
         # In the order of the config; the manifest sorts them.
         made = [manifest.get("corpora", {}).get(spec) for spec in before["corpora"]]
         reasons = changes("cleaning.") + changes("data.")
@@ -239,7 +230,7 @@ class _Run:
             ]
             reasons.append("data.corpora has fewer, or another order")
         if not reasons:
-            given = given_vocab(preparation, self._local)
+            given = given_vocab(preparation)
             key = vocab_key(vocab_facts(preparation, [*keys.values()], given))
             if (read_json(self._workdir / "vocab" / "vocab.json") or {}).get("stage", key) != key:
                 reasons = changes("vocab.") + changes("seed")
@@ -250,15 +241,13 @@ class _Run:
                 "choose another --workdir or restore it"
             )
 
-    def _clean(
-        self, corpora: Sequence[str], held_out: Sequence[HeldOutText]
-    ) -> dict[str, PairText]:
+    def _clean(self) -> dict[str, PairText]:
         """Cleans each corpus that is not cleaned yet; spec -> text."""
-        stages = {spec: self._text_stage(spec, held_out) for spec in corpora}
+        stages = {spec: self._text_stage(spec) for spec in self._preparation.corpora}
         missing = [spec for spec, stage in stages.items() if stage.read() is None]
         check_downloaded(self._readers[spec] for spec in missing)
         if missing:
-            hashes = {number: text.key for text in held_out for number in text.read()}
+            hashes = {number: text.key for text in self._held_out for number in text.read()}
             pairs = [tuple(pair.split("-")) for pair in self._preparation.pairs]
             cleaner = ChunkCleaner(RowCleaner(self._preparation.cleaning, pairs, hashes))
             work = [(self._readers[spec], stages[spec]) for spec in missing]
@@ -275,10 +264,10 @@ class _Run:
                 )
         return texts
 
-    def _text_stage(self, spec: str, held_out: Sequence[HeldOutText]) -> Stage:
+    def _text_stage(self, spec: str) -> Stage:
         paths = self._files[spec]
         files = list(zip(names_below(paths), self._hashes.of(paths)))
-        key = text_key(self._preparation, spec, self._readers[spec], files, held_out)
+        key = text_key(self._preparation, spec, self._readers[spec], files, self._held_out)
         return Stage(self._data / "text" / key, key, "text.json")
 
     def _sample(
@@ -289,7 +278,7 @@ class _Run:
         drawn = rows.sample(sentences, languages)
         drawn = self._engine.map(functools.partial(_sides, languages), drawn)
         drawn = (text for chunk in drawn for text in chunk)
-        return self._progress(drawn, "sample text for the vocabulary", unit="sentence")
+        return track(drawn, "sample text for the vocabulary", unit="sentence")
 
     def _plan(
         self,
@@ -324,9 +313,9 @@ class _Run:
             for directory in (self._data, self._data / VALIDATION):
                 shutil.rmtree(directory / TEACHER, ignore_errors=True)
             return ""
-        teacher = self._open_teacher(self._local(options["model"]), self._local(options["texts"]))
+        teacher = self._open_teacher(*map(local_name, (options["model"], options["texts"])))
         languages, width = options["languages"], options["width"]
-        return write_row_vectors(groups, languages, teacher, width, writer, sample, self._progress)
+        return write_row_vectors(groups, languages, teacher, width, writer, sample)
 
     def _num_held_out(self, texts: Mapping[str, PairText]) -> dict[str, dict[str, int]]:
         """Rows left out of training by the file that they repeat a text of, and by pair."""

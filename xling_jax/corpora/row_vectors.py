@@ -19,6 +19,7 @@ from xling_jax.corpora.pair_tokens import PairPlan, ShardWriter
 from xling_jax.corpora.shards import DamagedData, file_hashes, prepared_array, recorded_hashes
 from xling_jax.corpora.stages import Stage
 from xling_jax.files.hashes import fingerprint
+from xling_jax.files.progress import track
 from xling_jax.files.whole import whole_file
 
 TEACHER = "teacher"
@@ -54,7 +55,6 @@ def write_row_vectors(
     width: int,
     writer: ShardWriter,
     sample: Callable[[], Iterable[str]],
-    progress: Callable[..., Iterable],
 ) -> str:
     """Encodes the rows of token shards, as far as their vectors are missing.
 
@@ -68,7 +68,6 @@ def write_row_vectors(
         width: largest size of the stored vectors.
         writer: of the shards, which says which rows these hold.
         sample: gives texts to find the axes on.
-        progress: as `files.progress.track`.
 
     Returns:
         The fingerprint of the vectors.
@@ -84,7 +83,7 @@ def write_row_vectors(
             own = fingerprint({**facts, "rows": plan.stage.key, "languages": sides})
             stage = Stage(directory / TEACHER / plan.pair, own, "vectors.json")
             axes = find_axes() if teacher.dim > width and not stage.read() else None
-            write = functools.partial(_write_pair, plan, sides, teacher, axes, writer, progress)
+            write = functools.partial(_write_pair, plan, sides, teacher, axes, writer)
             stage.make(write)
         used = {f"axes.{key}.npy", *(plan.pair for plan in group)}
         for path in (directory / TEACHER).iterdir():
@@ -110,7 +109,6 @@ def _write_pair(
     teacher: Any,
     axes: np.ndarray | None,
     writer: ShardWriter,
-    progress: Callable[..., Iterable],
     target: Path,
 ) -> dict[str, Any]:
     num_rows = plan.stage.read()["rows"]
@@ -123,7 +121,7 @@ def _write_pair(
     done = 0
     label = f"encode {plan.pair} with the teacher"
     text = (writer.tokenize(rows)[0] for _, chunks in plan.selected() for rows in chunks)
-    for rows in progress(text, label, unit="row", size=len):
+    for rows in track(text, label, unit="row", size=len):
         for code, file in files.items() if done + len(rows) <= num_rows else ():
             start = done
             for vectors in teacher.encode_stream([row[codes.index(code)] for row in rows]):

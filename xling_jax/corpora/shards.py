@@ -43,9 +43,6 @@ def write_shard(
     directory: str | os.PathLike, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]
 ) -> None:
     """Writes a shard, language code -> (flat tokens, offsets), whole or not at all."""
-    rows = {language: len(offsets) - 1 for language, (_, offsets) in columns.items()}
-    if len(set(rows.values())) > 1:
-        raise ValueError(f"columns must have equal numbers of rows; found {rows}")
     with whole_directory(directory) as temporary, naming_errors(directory):
         for language, (tokens, offsets) in columns.items():
             np.save(temporary / f"{language}.tokens.npy", tokens)

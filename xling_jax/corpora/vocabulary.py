@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.options import Preparation, VocabOptions
 from xling_jax.corpora.stages import Stage, vocab_facts, vocab_key
 from xling_jax.files.whole import read_json
@@ -45,12 +46,12 @@ def prepared_vocab(workdir: str | os.PathLike[str], *, lowercase: bool, moses: b
     return Vocab(directory / "sentencepiece.model", lowercase=lowercase, moses=moses)
 
 
-def given_vocab(preparation: Preparation, local: Callable[[str], str]) -> Vocabulary | None:
+def given_vocab(preparation: Preparation) -> Vocabulary | None:
     """Reads the vocabulary that `vocab.model` names; None if it names none."""
     options = preparation.vocab
     if not options.model:
         return None
-    path = Path(local(options.model))
+    path = Path(local_name(options.model))
     if path.is_dir():
         return read_model_vocab(path)
     vocab = Vocab(path, lowercase=options.lowercase, moses=options.moses)

@@ -12,7 +12,7 @@ from xling_jax.corpora.prepare import prepare
 from xling_jax.corpora.prepared import PreparedData
 from xling_jax.encode.teacher import Teacher
 from xling_jax.files import urls
-from xling_jax.files.progress import counted, track
+from xling_jax.files.progress import counted
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.workdir import Workdir
 
@@ -41,8 +41,6 @@ def prepare_workdir(
             preparation,
             workdir=workdir.path,
             num_workers=num_workers,
-            progress=track,
-            local=local_name,
             open_teacher=Teacher,
             keep=workdir.has_checkpoints(),
         )
@@ -71,7 +69,7 @@ def prepare_on_beam(runner: BeamRunner, experiment: Experiment, workdir: str) ->
         steps = f"{workdir.rstrip('/')}/checkpoints/[0-9]*/**"
         keep = here.has_checkpoints() if here else bool(urls.find(steps))
         preparation = experiment.preparation
-        counts = beam_prepare(runner, preparation, workdir=workdir, local=local_name, keep=keep)
+        counts = beam_prepare(runner, preparation, workdir=workdir, keep=keep)
     rows = sum(pair["rows"] for pair in counts["pairs"].values())
     _logger.info("%s in %s, %.0f s", counted(rows, "row"), workdir, time.monotonic() - started)
     return counts

@@ -36,8 +36,7 @@ def read_word_vectors(
     vocabulary.
 
     Returns [vocab, width] float32, zero for pieces without a vector, and [vocab] bool, which have
-    one. ValueError names a line that is not a vector of `width` numbers or not UTF-8, or says that
-    the file has no vectors, or none for any piece.
+    one.
     """
     languages = languages_lib.check_languages(languages)
     ids = {piece[1:]: i for i, piece in enumerate(pieces) if _is_word(piece)}
@@ -92,41 +91,31 @@ def _is_word(piece: str) -> bool:
 def _read_vectors(path: str, width: int) -> Iterator[tuple[str, str, str]]:
     """Yields place, word and numbers of each line; there are `width` numbers, not yet parsed."""
     for number, line in enumerate(iterate_lines(path), 1):
-        where = f"{path}:{number}"
         # Not split(): words may contain white space that is not ASCII.
         line = line.replace("\t", " ").strip(" ")
-        if "  " in line:
-            line = re.sub("  +", " ", line)
-        if not line:
-            continue
-        word, _, numbers = line.partition(" ")
-        if number == 1 and word.isdecimal() and numbers.isdecimal():
-            _check_width(int(numbers), width, where)
-            continue
+        word, _, numbers = (re.sub("  +", " ", line) if "  " in line else line).partition(" ")
         found = numbers.count(" ") + 1 if numbers else 0
-        if found > width and not _is_number(line.rsplit(" ", width)[0].rsplit(" ", 1)[-1]):
+        is_header = number == 1 and word.isdecimal() and numbers.isdecimal()
+        if is_header:
+            found = int(numbers)
+        elif found > width and not _is_number(numbers.rsplit(" ", width)[0].rsplit(" ", 1)[-1]):
             continue  # a phrase, not a word; public files have a few
-        _check_width(found, width, where)
-        yield where, word, numbers
-
-
-def _check_width(found: int, width: int, where: str) -> None:
-    if found != width:
-        raise ValueError(
-            f"{where}: must hold encoder.embedding_width={width} values; found {found}; set it to "
-            "the size of the file's vectors, or fix the line"
-        )
+        if word and found != width:
+            raise ValueError(
+                f"{path}:{number}: must hold encoder.embedding_width={width} values; found "
+                f"{found}; set it to the size of the file's vectors, or fix the line"
+            )
+        if word and not is_header:
+            yield f"{path}:{number}", word, numbers
 
 
 def _parse_numbers(where: str, word: str, numbers: str) -> np.ndarray:
-    """Parses the numbers of a line into float32; an error names the line and the field."""
     fields = numbers.split(" ")
-    for field in fields:
-        if not _is_number(field):
-            raise ValueError(
-                f"{where}: the {len(fields)} values of {word!r:.60} must be numbers; found "
-                f"{field!r:.60}; fix or remove the line"
-            )
+    if wrong := [field for field in fields if not _is_number(field)]:
+        raise ValueError(
+            f"{where}: the {len(fields)} values of {word!r:.60} must be numbers; found "
+            f"{wrong[0]!r:.60}; fix or remove the line"
+        )
     return np.array(list(map(float, fields))).astype(np.float32)
 
 

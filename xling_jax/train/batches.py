@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from xling_jax.corpora.options import check_validation
 from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.shards import PairTokens, pair_name
 from xling_jax.options import check_number
@@ -55,11 +54,10 @@ class DataOptions:
             rows with no other, which is then its own translation.
         corpora: `KIND:WHERE` each, see `corpora.readers`.
         exclude: files whose texts are left out of training.
-        hold_out_evaluation: leave out the texts of the files that the `evaluation` section and
-            `validation_corpora` name as well.
+        hold_out_evaluation: leave out the texts of the files that the `evaluation` section names
+            as well.
         validation_pairs: of each language pair, sentence pairs to take out of the corpora for the
             validation loss.
-        validation_corpora: `KIND:WHERE` each, text for the validation loss instead.
         max_broken_share: of the rows of a corpus that may be broken: not UTF-8, or not of as many
             cells as the others. They are dropped and counted; more are an error.
         prompt: goes before every text of training and evaluation; by default that of
@@ -87,7 +85,6 @@ class DataOptions:
     exclude: tuple[str, ...] = ()
     hold_out_evaluation: bool = True
     validation_pairs: int = 0
-    validation_corpora: tuple[str, ...] = ()
     max_broken_share: float = 0.1
     prompt: str = ""
     sampling_exponent: float = 0.0
@@ -107,7 +104,7 @@ class DataOptions:
         check_number(self.accumulation_steps, "data.accumulation_steps", 1, below=1e5)
         check_number(self.sampling_exponent, "data.sampling_exponent", 0, below=10)
         check_number(self.longest_bucket, "data.longest_bucket", 3)
-        check_validation(self.validation_pairs, self.validation_corpora)
+        check_number(self.validation_pairs, "data.validation_pairs", 0)
         self.directions()
         self.buckets()
 
@@ -124,7 +121,7 @@ class DataOptions:
     @property
     def validates(self) -> bool:
         """True if there is text for the validation loss."""
-        return bool(self.validation_pairs or self.validation_corpora)
+        return bool(self.validation_pairs)
 
     def directions(self) -> tuple[Direction, ...]:
         """The entries of the batch plan; ValueError for a malformed or repeated pair.

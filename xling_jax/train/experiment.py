@@ -142,8 +142,6 @@ class Experiment:
             exclude=data.exclude,
             evaluation=sorted(held_out) if data.hold_out_evaluation else (),
             validation_pairs=data.validation_pairs,
-            validation_corpora=data.validation_corpora,
-            hold_out_validation=data.hold_out_evaluation,
             max_broken_share=data.max_broken_share,
             pairs=data.pairs,
             cleaning=options.make(CleaningRules, config["cleaning"], "cleaning"),

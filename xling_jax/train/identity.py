@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _IGNORED = {"remat", "max_logits", "reader", "corpora", "exclude"}
 _IGNORED |= {"longest_bucket"}  # acts by the bucket lengths that are chosen
 _IGNORED |= {"teacher", "teacher_texts"}  # its vectors are part of the data
-_IGNORED |= {"hold_out_evaluation", "validation_pairs", "validation_corpora", "max_broken_share"}
+_IGNORED |= {"hold_out_evaluation", "validation_pairs", "max_broken_share"}
 _COMPARED = ("languages", "seed", "compute_dtype", "dropout_generator", "objective", "encoder")
 _COMPARED += ("decoder", "head", "data", "optimizer", "schedule")
 

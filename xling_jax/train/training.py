@@ -256,8 +256,7 @@ def check_validation_metrics(training: Training, directions: Collection[Directio
             continue
         if not data.validates:
             raise ValueError(
-                f"train.{option}={metric!r} needs held-out pairs: set data.validation_pairs or "
-                "data.validation_corpora"
+                f"train.{option}={metric!r} needs held-out pairs: set data.validation_pairs"
             )
         measured = losses(training.objective, directions or data.directions())
         check_choice(f"train.{option}", metric, measured)

@@ -78,8 +78,6 @@ def corpora(tmp_path) -> tuple[str, ...]:
         {"exclude": "dev.txt"},
         {"validation_pairs": 15, "cleaning": {"drop_duplicates": False}, "evaluation": "dev.txt"},
         {
-            "validation_corpora": ("third.tsv",),
-            "hold_out_validation": False,
             "pairs": ("de-en", "en-en", "de-fr"),
             "vocab": {"size": 80, "sampling_exponent": 0.3},
         },
@@ -89,7 +87,6 @@ def corpora(tmp_path) -> tuple[str, ...]:
 def test_bytes_are_those_of_one_machine(corpora, tmp_path, monkeypatch, changes):
     """Also where the runner does each piece of work three times."""
     monkeypatch.chdir(tmp_path)
-    write_corpus(tmp_path / "third.tsv", 130, seed=5)
     write_corpus(tmp_path / "fourth.tsv", 90, seed=6)
     (tmp_path / "packed.tsv.gz").write_bytes(gzip.compress((tmp_path / "fourth.tsv").read_bytes()))
     write_corpus(tmp_path / "plain.tsv", 50, seed=7)

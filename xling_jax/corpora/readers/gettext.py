@@ -27,7 +27,6 @@ _logger = logging.getLogger(__name__)
 _ARCHIVES = (".whl", ".zip")
 _CATALOGUES = (".po", ".mo")
 _TAG = r"[A-Za-z]{2,3}(?:[_-](?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3}))?(?:@\w+)?"
-_HEADER_LANGUAGE = re.compile(rb"Language: ?([A-Za-z][\w@-]*)")
 # polib splits text with str.splitlines, which also breaks at these, inside a message.
 _FALSE_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 # What the error handler "surrogateescape" makes of a byte that is not text.
@@ -138,7 +137,7 @@ def _group(catalogs: list[_Catalog], languages: Sequence[str]) -> dict[str, dict
     ranked: dict[str, dict[str, tuple[tuple, _Catalog]]] = {}
     for catalog in catalogs:
         path = PurePosixPath(catalog.inner_path)
-        for tag in _tags(path, catalog):
+        for tag in _tags(path):
             ranks = [(_rank(tag, language), language) for language in languages]
             rank, language = min((r for r in ranks if r[0] is not None), default=(None, ""))
             if rank is None:
@@ -155,20 +154,13 @@ def _group(catalogs: list[_Catalog], languages: Sequence[str]) -> dict[str, dict
     }
 
 
-def _tags(path: PurePosixPath, catalog: _Catalog) -> Iterator[str]:
-    """Yields what may be the language of a catalog, likeliest first."""
+def _tags(path: PurePosixPath) -> Sequence[str]:
+    """What may be the language of a catalog by its path, likeliest first."""
     parts = path.parts
     if "LC_MESSAGES" in parts[1:]:
-        yield parts[parts.index("LC_MESSAGES", 1) - 1]
-        return
+        return [parts[parts.index("LC_MESSAGES", 1) - 1]]
     ending = re.search(rf"(?:^|[-._])({_TAG})$", path.stem)
-    if ending:
-        yield from dict.fromkeys((path.stem, ending[1]))
-        if ending[1] == path.stem:
-            return
-    yield from (part for part in reversed(parts[:-1]) if re.fullmatch(_TAG, part))
-    if header := _HEADER_LANGUAGE.search(catalog.read()):
-        yield header[1].decode("ascii")
+    return [path.stem, ending[1]] if ending else []
 
 
 def _rank(tag: str, language: str) -> int | None:
