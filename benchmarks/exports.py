@@ -1,12 +1,12 @@
-"""Exported forms of an encoder beside itself: text to vectors on a CPU, size, and what 8 bits cost.
+"""Exported forms of an encoder beside itself: text to vectors on a CPU, and size.
 
     python benchmarks/exports.py --text FILE.tsv.gz --model mini --model runs/dual
 
 Columns of the file are translations of each other. Contestants are the encoder itself, its ONNX
-file in float32 and with 8 bits, and its form for sentence-transformers where there is one. Each is
-a process; they take turns. The ONNX file gets batches of 64 sentences of similar length, in the
-words of its model card. P@1 is the share of sentences whose nearest neighbor by cosine is their
-translation, a mean over all pairs of columns and both directions, on the first sentences.
+file, and its form for sentence-transformers where there is one. Each is a process; they take turns.
+The ONNX file gets batches of 64 sentences of similar length, in the words of its model card. P@1 is
+the share of sentences whose nearest neighbor by cosine is their translation, a mean over all pairs
+of columns and both directions, on the first sentences.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import interleaved
 import numpy as np
 
 BATCH = 64
-FORMS = ("xling_jax", "onnx", "onnx int8", "sentence-transformers")
+FORMS = ("xling_jax", "onnx", "sentence-transformers")
 
 
 def write_form(form: str, model: str, directory: Path) -> bool:
@@ -33,9 +33,8 @@ def write_form(form: str, model: str, directory: Path) -> bool:
 
     if form == "xling_jax":
         return True
-    options = {"quantize": "int8"} if form == "onnx int8" else {}
     try:
-        EXPORTERS[form.split()[0]](find_model_directory(model), directory, **options)
+        EXPORTERS[form](find_model_directory(model), directory)
     except ValueError as error:
         print(f"{model}: {error}", file=sys.stderr)
         return False

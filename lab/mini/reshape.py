@@ -21,7 +21,7 @@ from xling_jax.encode.model_directory import (
     ModelSpec,
     find_model_directory,
     load_model,
-    save_model,
+    save_changed,
 )
 from xling_jax.files.lines import iterate_lines
 from xling_jax.models.numpy_static import NumpyStatic, parameters_of_vectors
@@ -67,19 +67,16 @@ def main(words: Sequence[str] | None = None) -> None:
         static, params = reshaped(spec, args)
     except ValueError as error:
         parser.error(str(error))
-    save_model(
+    save_changed(
         args.output,
-        family="static",
+        spec,
         encoder_args=spec.config["encoder"]
         | {"storage": static.storage, "width": static.width}
         | ({"feature_width": static.feature_width} if static.feature_width else {}),
         params=params,
-        vocab=spec.vocab,
-        languages=spec.config["languages"],
-        max_length_tokens=spec.config["max_length_tokens"],
         training=training,
-        prompts=spec.prompts,
-        default_prompt=spec.default_prompt,
+        truncate_dim=None,
+        calibration=None,
     )
 
 

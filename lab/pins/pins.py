@@ -195,7 +195,7 @@ def of_formats(folder: Path, originals: Path | None) -> dict[str, str]:
     found = {}
     for target, models in {
         "model2vec": ("static_smoke",),
-        "sentence-transformers": ("static_smoke", "lightweight_pair-de-en,smoke"),
+        "sentence-transformers": ("lightweight_pair-de-en,smoke",),
         "onnx": ("mini", "laser_smoke", "t_laser_smoke"),
     }.items():
         for name in models:

@@ -4,10 +4,8 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import pickle
 import threading
 
-import jax
 import numpy as np
 import pytest
 
@@ -64,18 +62,6 @@ def test_threads_batches_and_windows_change_nothing(family_directory, sentences,
     chunks = list(encoder.encode_stream(iter(sentences)))
     assert len(chunks) == -(-len(sentences) // 7)
     np.testing.assert_allclose(np.concatenate(chunks), expected, atol=1e-5)
-
-
-def test_other_parameters_and_copies(family_directory, sentences):
-    encoder = xling_jax.load(family_directory)
-    doubled = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf) * 2, encoder.params)
-    other = encoder.with_params(doubled)
-    assert isinstance(jax.tree.leaves(other.params)[0], np.ndarray)
-    assert abs(other.encode(sentences[:5]) - encoder.encode(sentences[:5])).max() > 0.01
-    for chosen in (encoder, xling_jax.load(family_directory, backend="jax")):
-        copy = pickle.loads(pickle.dumps(chosen))
-        assert copy.backend.name == chosen.backend.name
-        np.testing.assert_array_equal(copy.encode(sentences[:5]), chosen.encode(sentences[:5]))
 
 
 @pytest.mark.skipif(devices._plugin_is_installed(), reason="JAX has a plugin for an accelerator")

@@ -78,12 +78,3 @@ def test_free_rows_are_given_to_shorter_sentences():
     ((members, shape),) = plan_batches(np.array([5, 60, 6, 20]), SHAPES)
     assert shape == (8, 64)
     assert list(members) == [1, 3, 2, 0]
-
-
-def test_padding_stays_small_on_lengths_like_those_of_real_text():
-    # Log-normal with median 20: the shape of news text in subword tokens.
-    lengths = np.random.default_rng(0).lognormal(np.log(20), 0.7, 20000).astype(int).clip(3, 100)
-    padded = sum(rows * length for _, (rows, length) in plan_batches(lengths, SHAPES))
-    assert padded / lengths.sum() < 1.25
-    to_the_longest = 100 * len(lengths)
-    assert to_the_longest / padded > 3

@@ -1,6 +1,5 @@
 """Long texts: what is encoded at once, by hand and by brute force, and how vectors are pooled."""
 
-import random
 from collections import deque
 
 import numpy as np
@@ -51,31 +50,6 @@ def test_a_join_of_more_tokens_than_its_parts_still_fits():
     assert pack(["a.", "b.", "c.", "d.", "e."], 3, Words(extra=1)) == ["a. b.", "c. d.", "e."]
     assert pack(["a.", "b.", "c.", "d.", "e."], 5, Words(extra=1)) == ["a. b. c.", "d. e."]
     assert pack(["a.", "b."], 2, Words(extra=9)) == ["a.", "b."]
-
-
-@pytest.mark.parametrize("extra", [0, 1, 3])
-def test_packing_is_greedy_and_never_exceeds_the_room(extra):
-    generator = random.Random(extra)
-    vocab = Words(extra)
-    for room in (1, 4, 17, 60):
-        documents = [
-            [f"{'w ' * generator.randint(0, 9)}x." for _ in range(generator.randint(1, 30))]
-            for _ in range(20)
-        ]
-        for sentences, texts in zip(documents, pack_sentences(documents, vocab, room)):
-            assert " ".join(texts) == " ".join(sentences)
-            start = 0
-            for text in texts:
-                # Brute force: the longest run of sentences from here that fits, at least one.
-                fitting = [
-                    stop
-                    for stop in range(start + 1, len(sentences) + 1)
-                    if vocab.encode_flat([" ".join(sentences[start:stop])])[1][0] <= room
-                ]
-                stop = max([start + 1, *fitting])
-                assert text == " ".join(sentences[start:stop])
-                start = stop
-            assert start == len(sentences)
 
 
 def test_modes_by_hand(monkeypatch):

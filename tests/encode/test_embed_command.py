@@ -124,16 +124,6 @@ def test_precisions_and_prompts_that_cannot_be_are_refused(
         run("--input", tmp_path / "pipe", "--output", tmp_path / "e.npy", "--precision", "int8")
 
 
-def test_a_directory_beside_the_output_is_found_before_the_model_is_loaded(
-    run, text_file, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(xling_jax, "load", lambda *_: pytest.fail("loaded"))
-    (tmp_path / "e.npy.json").mkdir()
-    arguments = ("--input", text_file, "--output", tmp_path / "e.npy", "--overwrite")
-    with pytest.raises(OptionError, match=r"--output .*e\.npy\.json: is a directory; name"):
-        run(*arguments, "--precision", "binary")
-
-
 def test_counts_are_reported(run, encoder, text_file, tmp_path, caplog):
     with caplog.at_level("INFO"):
         run("--input", text_file, "--output", tmp_path / "e.npy")

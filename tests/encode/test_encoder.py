@@ -1,6 +1,4 @@
 import logging
-import os
-import socket
 import subprocess
 import sys
 import types
@@ -10,9 +8,8 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.encode import jax_backend
 from xling_jax.encode.encoder import Encoder, l2_normalize
-from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.encode.model_directory import load_model
 from xling_jax.encode.texts import EncodeStats
 
 
@@ -43,14 +40,6 @@ def test_vector_does_not_depend_on_the_other_sentences(encoder, sentences):
         np.testing.assert_allclose(few, together[:20], atol=1e-5)
     alone = np.concatenate([encoder.encode([text]) for text in sentences[40:60]])
     np.testing.assert_allclose(alone, together[40:60], atol=1e-5)
-
-
-def test_vector_does_not_depend_on_windows(encoder, sentences, monkeypatch):
-    together = encoder.encode(sentences)
-    monkeypatch.setattr(jax_backend, "_CPU_WINDOW_SENTENCES", 7)
-    chunks = list(encoder.encode_stream(iter(sentences)))
-    assert [len(chunk) for chunk in chunks][:3] == [7, 7, 7]
-    np.testing.assert_allclose(np.concatenate(chunks), together, atol=1e-5)
 
 
 def test_long_text_is_cut_and_counted(make_encoder, caplog):
@@ -91,16 +80,6 @@ def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplo
     ]
 
 
-def test_normalize_gives_unit_length(encoder):
-    plain = encoder.encode(["la mo", "ti"])
-    np.testing.assert_allclose(
-        encoder.encode(["la mo", "ti"], normalize=True),
-        plain / np.linalg.norm(plain, axis=1, keepdims=True),
-        atol=1e-6,
-    )
-    np.testing.assert_array_equal(l2_normalize(np.zeros((1, 4), np.float32)), 0)
-
-
 def test_compilations_are_bounded_by_the_listed_shapes(make_encoder, sentences):
     # A module of its own, so that its compilations are its own.
     own = make_encoder(vocab_size=150)
@@ -129,14 +108,6 @@ def test_after_warming_up_nothing_is_compiled(make_encoder, sentences):
     own.warm_up(1000)  # more than the model takes
     own.encode(sentences)
     assert own.backend.apply._cache_size() == compiled
-
-
-def test_settings_of_the_thread_that_encodes_are_heeded(make_encoder, sentences):
-    own = make_encoder(vocab_size=153)
-    own.encode(sentences[:3])
-    with jax.default_matmul_precision("bfloat16"):
-        own.encode(sentences[:3])
-    assert own.backend.apply._cache_size() == 2
 
 
 def test_with_params_uses_the_new_parameters(encoder, make_encoder):
@@ -223,25 +194,6 @@ def test_load_takes_a_dtype(model_directory, sentences, monkeypatch):
     assert xling_jax.load(model_directory, backend="jax").dtype == "float16"
 
 
-def test_a_recorded_dtype_is_the_default(model_directory):
-    spec = load_model(model_directory)
-    fingerprint = save_model(
-        model_directory,
-        family=spec.config["family"],
-        encoder_args=spec.config["encoder"] | {"dtype": "bfloat16"},
-        params=spec.params,
-        vocab=spec.vocab,
-        languages=spec.languages,
-        max_length_tokens=spec.max_length_tokens,
-        training={},
-        overwrite=True,
-    )
-    loaded = xling_jax.load(model_directory)
-    assert (loaded.dtype, loaded.fingerprint) == ("bfloat16", fingerprint)
-    loaded = xling_jax.load(model_directory, "float32")
-    assert (loaded.dtype, loaded.fingerprint) == ("float32", f"{fingerprint}-float32")
-
-
 def test_truncated_vectors_are_the_first_dimensions(encoder, sentences, model_directory):
     smaller = encoder.truncated(5)
     first = encoder.encode(sentences)[:, :5]
@@ -280,42 +232,6 @@ np.save({str(tmp_path / "out.npy")!r}, encoder.encode({texts!r}, batch_size=5))
     subprocess.run([sys.executable, "-c", code], check=True)
     expected = xling_jax.load(model_directory).encode(texts)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
-
-
-@pytest.mark.exhaustive
-def test_two_processes_with_sharded_live_params_give_the_vectors_of_one(
-    model_directory, sentences, tmp_path
-):
-    texts = sentences[48:53]
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    code = f"""
-import sys, jax, numpy as np, xling_jax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
-process = int(sys.argv[1])
-jax.config.update("jax_num_cpu_devices", 2)
-jax.distributed.initialize({address!r}, 2, process)
-encoder = xling_jax.load({str(model_directory)!r}, backend="jax")
-mesh = jax.make_mesh((2, 2), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2)
-def shard(leaf):
-    leaf = np.asarray(leaf)
-    spec = PartitionSpec("fsdp" if leaf.shape[0] % 2 == 0 else None)
-    return jax.make_array_from_callback(leaf.shape, NamedSharding(mesh, spec), lambda i: leaf[i])
-live = encoder.with_params(jax.tree.map(shard, encoder.params))
-np.save(f"{tmp_path}/{{process}}.npy", live.encode({texts!r}))
-"""
-    alone = os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}
-    processes = [subprocess.Popen([sys.executable, "-c", code, str(i)], env=alone) for i in (0, 1)]
-    try:
-        assert [process.wait(timeout=120) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    expected = xling_jax.load(model_directory).encode(texts)
-    for process in (0, 1):
-        found = np.load(tmp_path / f"{process}.npy")
-        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_encoding_makes_no_implicit_transfer(make_encoder, encoder):

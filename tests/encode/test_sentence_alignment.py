@@ -32,8 +32,8 @@ def test_many_documents_are_aligned_as_one_by_one(monkeypatch, mini):
     texts = [f"word{i} in sentence {i * 7 % 13}" for i in range(30)]
     sources = [list(generator.permutation(texts)[:size]) for size in (12, 1, 0, 30, 11)]
     targets = [[*source[:4], *source[5:]] for source in sources]
-    found = xling_jax.align_sentences(sources, targets, mini)
     aligner = SentenceAligner()
+    found = [g for _, g in align_pairs(aligner, mini.encode, zip(sources, targets))]
     for source, target, groups in zip(sources, targets, found):
         if min(len(source), len(target)) >= 10:  # shorter ones look at each other
             vectors = overlap_vectors(mini.encode, [source, target], aligner.num_overlaps)
@@ -45,8 +45,8 @@ def test_many_documents_are_aligned_as_one_by_one(monkeypatch, mini):
 
 
 def test_short_documents_among_others_have_the_costs_of_long_ones(mini):
-    sources, targets = [GERMAN, GERMAN[:1]], [ENGLISH, ENGLISH[:1]]
-    (_, (group,)) = xling_jax.align_sentences(sources, targets, mini)
+    pairs = [(GERMAN, ENGLISH), (GERMAN[:1], ENGLISH[:1])]
+    _, (_, (group,)) = align_pairs(SentenceAligner(), mini.encode, pairs)
     assert group.cost < 0.3 and group.source and group.target
     # Alone, there is nothing to compare with: a pair costs as much as leaving out both sentences.
     for alone in xling_jax.align_sentences(GERMAN[:1], ENGLISH[:1], mini):
@@ -73,9 +73,8 @@ def test_empty_documents_and_blank_sentences_keep_their_positions(mini):
             "delete is not an option of SentenceAligner; it takes max",
         ),
         (GERMAN, ENGLISH, {"radius": 0}, "radius=0 must be at least 1"),
-        ([GERMAN], ENGLISH, {}, "must both be a document, or both a list of documents"),
-        ([GERMAN], [ENGLISH, ENGLISH], {}, "equally many documents; got 1 and 2"),
-        (["a", 3], ENGLISH, {}, r"sentences\[1\] must be a string"),
+        ([GERMAN], ENGLISH, {}, r"source\[0\] must be a string"),
+        (["a", 3], ENGLISH, {}, r"source\[1\] must be a string"),
     ],
 )
 def test_wrong_arguments(mini, source, target, options, message):

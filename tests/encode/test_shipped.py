@@ -90,13 +90,6 @@ def test_it_finds_translations_at_every_width(mini, translations, dim, least):
     assert np.mean(right) > least
 
 
-def test_unrelated_sentences_have_a_low_cosine(mini, translations):
-    english, german = (mini.encode(translations[code], normalize=True) for code in ("en", "de"))
-    cosines = english @ german.T
-    others = cosines[~np.eye(len(cosines), dtype=bool)]
-    assert abs(others.mean()) < 0.1 and np.diagonal(cosines).mean() > 0.6
-
-
 # Of the first English, Russian and Japanese sentence below.
 PINNED_WORLD = (
     (-0.07528946, -0.15254250, -0.05855000, -0.04121495),

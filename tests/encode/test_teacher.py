@@ -25,14 +25,6 @@ def test_a_model_gives_the_unit_vectors_of_encode():
     assert teacher.dim == teacher_dim("mini") == vectors.shape[1] and teacher.fingerprint
 
 
-def test_a_model_with_fewer_dimensions_gives_those(tmp_path):
-    xling_jax.load("mini").truncated(64).save(tmp_path / "short")
-    (vectors,) = Teacher(tmp_path / "short").encode_stream(TEXTS)
-    assert vectors.shape[1] == teacher_dim(tmp_path / "short") == 64
-    card = (tmp_path / "short" / "README.md").read_text()
-    assert "a vector of 64 floats" in card and "| dimensions | 64 |" in card
-
-
 def test_stored_vectors_are_found_by_their_text_as_cleaning_leaves_it(stored):
     teacher = Teacher(*stored)
     assert teacher.dim == teacher_dim(*stored) == 3

@@ -1,7 +1,7 @@
 """An original of every family that converts, with unusual settings, and text for it.
 
-Originals are random and saved by the libraries that they belong to. `tests.formats`,
-`tests.formats` and `benchmarks/conversion_differences.py` compare vectors with `difference`.
+Originals are random and saved by the libraries that they belong to. Tests and
+`benchmarks/conversion_differences.py` compare vectors with `difference`.
 """
 
 import functools
@@ -15,8 +15,7 @@ from tests.formats import huggingface_reference as huggingface
 from tests.formats import laser_reference, rotary_reference
 from xling_jax.formats.huggingface import convert_huggingface
 from xling_jax.formats.laser import convert_laser
-from xling_jax.formats.model2vec import convert_model2vec, convert_static_embedding
-from xling_jax.text.fastbpe import FastBPE
+from xling_jax.formats.model2vec import convert_static
 
 # Empty and hostile text, a sentence in each of the scripts of Unicode, special tokens written out,
 # and long texts.
@@ -88,7 +87,7 @@ def _model2vec(kind: str, options: dict, folder: Path) -> Encode:
     from model2vec import StaticModel
 
     path = huggingface.save_model2vec(folder / "original", kind, **options)
-    convert_model2vec(path, folder / "ours")
+    convert_static(path, folder / "ours")
     model = StaticModel.from_pretrained(path)
     return lambda texts: model.encode(texts).astype(np.float32)
 
@@ -103,7 +102,7 @@ def _static_embedding(kind: str, folder: Path) -> Encode:
     huggingface.randomize(parts[0])
     model = SentenceTransformer(modules=parts, device="cpu", truncate_dim=12)
     model.save(str(folder / "original"))
-    convert_static_embedding(folder / "original", folder / "ours")
+    convert_static(folder / "original", folder / "ours")
     return SentenceTransformer(str(folder / "original"), device="cpu").encode
 
 
@@ -112,18 +111,6 @@ def _laser2(layers: int, folder: Path) -> Encode:
     checkpoint = laser_reference.write_laser2(folder, text, layers, size=1000)
     convert_laser(checkpoint, folder / "ours", max_length_tokens=8000)
     pieces = functools.partial(laser_reference.laser2_pieces, model=folder / "laser2.spm")
-    return lambda texts: laser_reference.encode(checkpoint, [pieces(text) for text in texts])
-
-
-def _laser1(folder: Path) -> Encode:
-    checkpoint = laser_reference.write_laser1(folder)
-    convert_laser(checkpoint, folder / "ours", language="el", max_length_tokens=8000)
-    bpe = FastBPE("\n".join(laser_reference.CODES), "\n".join(laser_reference.VOCABULARY))
-
-    def pieces(text: str) -> str:
-        words = laser_reference.laser1_words(text, "el").split()
-        return " ".join(piece for word in words for piece in bpe.split(word))
-
     return lambda texts: laser_reference.encode(checkpoint, [pieces(text) for text in texts])
 
 
@@ -196,7 +183,8 @@ FAMILIES: dict[str, Callable[[Path], Encode]] = {
         _model2vec, "wordpiece", {"normalize": True, "max_length": 7}
     ),
     "model2vec, unigram": functools.partial(_model2vec, "unigram", {"weights": True}),
-    "model2vec, int8": functools.partial(_model2vec, "bpe", {"quantize_to": "int8"}),
-    "LASER": _laser1,
+    "model2vec, int8": functools.partial(
+        _model2vec, "bpe", {"quantize_to": "int8", "vocabulary_quantization": 40}
+    ),
     "LASER2": functools.partial(_laser2, 2),
 }

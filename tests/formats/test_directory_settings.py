@@ -59,8 +59,6 @@ SETTINGS = {
         "processing_kwargs": ({"text": {"max_length": 3}}, "processing_kwargs must be {}; found"),
         "unpad_inputs": (False, ""),
         "query_length": (3, "query_length must be None; found 3"),
-        "document_length": (3, "document_length must be None; found 3"),
-        "query_expansion": ({}, "query_expansion must be None"),
         "do_lower_case": (True, ""),
         "max_seq_length": (9, ""),
         "model_args": ({"x": 1}, "model_args must be {}"),
@@ -75,15 +73,12 @@ SETTINGS = {
         "out_features": (5, r"must be \[5, 24\]"),
         "bias": (True, ""),  # without one, sentence-transformers refuses the tensors that are there
         "activation_function": ("torch.nn.modules.activation.Sigmoid", ""),
-        "module_input_name": ("token_embeddings", "module_input_name must be"),
-        "module_output_name": ("token_embeddings", "module_output_name must be"),
         "use_residual": (True, "use_residual must be False"),
     },
     "3_LayerNorm/config.json": {"dimension": (5, r"must be \[5\]")},
     "4_Dropout/config.json": {"dropout": (0.9, "")},
     "5_Dense/config.json": {"activation_function": ("torch.nn.modules.linear.Identity", "")},
     "6_Normalize/config.json": {
-        "module_input_name": ("token_embeddings", "module_input_name must be"),
         "module_output_name": ("token_embeddings", "module_output_name must be"),
     },
 }
@@ -106,17 +101,12 @@ TOKENIZER = {
     "sep_token": ("mo", "tokenizer_config.json says sep_token 'mo'"),
     "mask_token": ("mo", ""),
     "image_token": (True, "image_token must be a string; found True"),
-    "unk_token": ("[UNK]", ""),
-    "pad_token": ("[PAD]", ""),
     "bos_token": ("mo", ""),
     "eos_token": ("mo", ""),
     "extra_special_tokens": (["mo"], ""),
     "tokenizer_class": ("BertTokenizer", ""),
     "word_tokenizer_type": ("mecab", "words are split by MeCab or another program"),
     "errors": ("ignore", ""),
-    "trim_offsets": (False, ""),
-    "is_local": (True, ""),
-    "local_files_only": (True, ""),
 }
 
 
@@ -181,13 +171,9 @@ def test_keys_are_followed(saved, tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "key"),
-    [
-        pytest.param(file, key, marks=() if message else pytest.mark.exhaustive)
-        for file, keys in KEYS.items()
-        for key, (_, message) in keys.items()
-    ],
+    [(file, key) for file, keys in KEYS.items() for key, (_, message) in keys.items() if message],
 )
-def test_a_key_is_followed_or_refused(saved, tmp_path, file, key):
+def test_a_key_is_refused(saved, tmp_path, file, key):
     value, message = KEYS[file][key]
     check(changed(saved, tmp_path / "st", file, key, value), tmp_path, message)
 
@@ -203,8 +189,9 @@ def test_a_default_prompt_and_prompts_that_the_pooling_leaves_out(saved, tmp_pat
     check(path, tmp_path, "include_prompt must be true where there are prompts")
 
 
-@pytest.mark.parametrize("space", [True, False, None])
-@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta", "camembert"])
+@pytest.mark.parametrize(
+    ("kind", "space"), [("roberta", True), ("xlm-roberta", False), ("camembert", None)]
+)
 def test_spaces_are_those_of_the_class_whatever_tokenizer_json_says(tmp_path, kind, space):
     path = tmp_path / kind
     reference.save_model(path, kind)
@@ -249,25 +236,12 @@ def test_a_class_decides_whether_its_defaults_replace_tokenizer_json(
     check(path, tmp_path, "")
 
 
-def test_a_directory_without_settings_of_the_tokenizer(saved, tmp_path):
-    steps = json.loads((saved / "tokenizer.json").read_text())["normalizer"] | {"lowercase": False}
-    path = changed(saved, tmp_path / "st", "tokenizer.json", "normalizer", steps)
-    (path / "tokenizer_config.json").unlink()
-    check(path, tmp_path, "")
-
-
-@pytest.mark.parametrize(("own", "tokenizers_own"), [(20, 9), (60, 9)])
-def test_the_limit_of_sentence_transformers_replaces_the_tokenizers(
-    saved, tmp_path, own, tokenizers_own
-):
+def test_the_limit_of_sentence_transformers_replaces_the_tokenizers(saved, tmp_path):
     file = "sentence_bert_config.json"
-    path = changed(saved, tmp_path / "st", file, "max_seq_length", own)
-    reference.edit_json(path / "tokenizer_config.json", model_max_length=tokenizers_own)
-    if own > reference.POSITIONS:  # where sentence-transformers fails
-        convert_huggingface(path, tmp_path / "m")
-    else:
-        check(path, tmp_path, "")
-    assert xling_jax.load(tmp_path / "m").max_length_tokens == min(own, reference.POSITIONS)
+    path = changed(saved, tmp_path / "st", file, "max_seq_length", 20)
+    reference.edit_json(path / "tokenizer_config.json", model_max_length=9)
+    check(path, tmp_path, "")
+    assert xling_jax.load(tmp_path / "m").max_length_tokens == 20
 
 
 def test_a_tokenizer_without_post_processor(saved, tmp_path):
@@ -275,7 +249,7 @@ def test_a_tokenizer_without_post_processor(saved, tmp_path):
     check(path, tmp_path, "")  # its class adds special tokens
     settings = path / "tokenizer_config.json"
     reference.edit_json(settings, tokenizer_class="PreTrainedTokenizerFast")
-    check(path, tmp_path, "has no post_processor, so that transformers adds no special tokens")
+    check(path, tmp_path, "its post_processor must put one special token")
 
 
 @pytest.mark.parametrize(("rslora", "named"), [(False, True), (True, False)])

@@ -9,14 +9,13 @@ for package in ("torch", "transformers", "sentence_transformers", "model2vec"):
 
 from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
 
-# LASER's long text is not cut, and takes a while.
-SLOW = ("LASER", "LASER2", "MPNet", "GTE", "ModernBERT", "mmBERT")
+SLOW = ("LASER2", "MPNet", "GTE", "ModernBERT", "mmBERT")
 SLOW += ("EmbeddingGemma", "Gemma 3, causal")
 SLOW += tuple(name for name in FAMILIES if name.startswith("sentence-transformers"))
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.exhaustive if n in SLOW else ()) for n in FAMILIES]
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in FAMILIES]
 )
 def test_vectors_are_those_of_the_original(family, name):
     folder, encode = family(name)

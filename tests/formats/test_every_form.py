@@ -13,31 +13,28 @@ for package in ("onnx", "onnxruntime", "jax2onnx", "sentence_transformers", "mod
 
 from tests.formats import huggingface_reference  # noqa: E402
 from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
-from xling_jax.formats.model2vec import convert_model2vec  # noqa: E402
+from xling_jax.formats.model2vec import convert_static  # noqa: E402
 
 NO_LAYERS = "is of family (bert|rotary); model2vec has no layers; use --to onnx or"
-ROTARY = "encoders of family rotary do not exist in sentence-transformers; use --to onnx, which"
-DROPS = "drops the token .* StaticEmbedding counts all; use --to model2vec or --to onnx"
 # Family -> why sentence-transformers cannot hold it; the others it can.
+OTHER = "encoders of family (rotary|static|laser) do not exist in sentence-transformers; use --to "
 REFUSED = {
     **dict.fromkeys(
         (
             *("ModernBERT", "mmBERT", "Qwen3", "EmbeddingGemma", "Gemma 3, causal", "GTE"),
-            "sentence-transformers, Qwen3",
+            *("sentence-transformers, Qwen3", "LASER2"),
+            *(name for name in FAMILIES if name.startswith(("Static", "model2vec"))),
         ),
-        ROTARY,
+        OTHER,
     ),
-    **dict.fromkeys(("model2vec, WordPiece", "model2vec, unigram", "model2vec, int8"), DROPS),
     "MPNet": "encoder.relative_positions=True does not exist in",
-    "XLM": "HuggingFaceVocab does not fit tokenizer.json",
-    "LASER": "encoders of family laser do not exist in sentence-transformers",
-    "LASER2": "encoders of family laser do not exist in sentence-transformers",
+    "XLM": "tokenizer.json has no form for a HuggingFaceVocab",
 }
 # And model2vec.
 REFUSED_BY_MODEL2VEC = {
     name: NO_LAYERS for name in FAMILIES if not name.startswith(("Static", "model2vec"))
 }
-REFUSED_BY_MODEL2VEC |= dict.fromkeys(("LASER", "LASER2"), "is of family laser; model2vec has no")
+REFUSED_BY_MODEL2VEC["LASER2"] = "is of family laser; model2vec has no"
 REFUSED_BY_MODEL2VEC |= dict.fromkeys(
     ("StaticEmbedding, unigram", "StaticEmbedding, WordPiece"), "keeps truncate_dim=12 dimensions"
 )
@@ -95,7 +92,7 @@ def test_unknown_tokens_count_for_a_shorter_limit_of_model2vec(tmp_path):
 
     path = huggingface_reference.save_model2vec(tmp_path / "m2v", "words")
     ours, short = tmp_path / "ours", tmp_path / "short"
-    convert_model2vec(path, ours, max_length_tokens=5)
+    convert_static(path, ours, max_length_tokens=5)
     expected = model2vec.StaticModel.from_pretrained(path).encode(TEXTS, max_length=5)
     assert difference(xling_jax.load(ours).encode(TEXTS), expected) < 1e-4
     for form in ("onnx", "model2vec"):

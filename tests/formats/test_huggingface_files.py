@@ -11,8 +11,6 @@ import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.laser import convert_laser
-from xling_jax.formats.model2vec import convert_model2vec
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -87,9 +85,8 @@ def test_the_length_is_cut_at_what_is_asked_for(published, tmp_path):
     states, mask = reference.token_states(published("xlm-roberta"), TEXTS, limit=9)
     found = xling_jax.load(tmp_path / "m").encode(TEXTS)
     np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
-    for wrong in (2, 33):
-        with pytest.raises(ValueError, match=f"max_length_tokens={wrong} must be from 3 to 32"):
-            convert_huggingface(published("xlm-roberta"), tmp_path / "x", max_length_tokens=wrong)
+    with pytest.raises(ValueError, match="max_length_tokens=33 must be from 3 to 32"):
+        convert_huggingface(published("xlm-roberta"), tmp_path / "x", max_length_tokens=33)
 
 
 def test_padding_and_truncation_of_the_tokenizer_file_are_not_used(copied, tmp_path):
@@ -116,7 +113,7 @@ def test_padding_and_truncation_of_the_tokenizer_file_are_not_used(copied, tmp_p
         convert_huggingface(path, tmp_path / "x")
 
 
-def test_convert_embed_and_evaluate_from_the_command_line(published, tmp_path, capsys):
+def test_convert_and_embed_from_the_command_line(published, tmp_path, capsys):
     source, model = str(published("xlm-roberta")), str(tmp_path / "m")
     command = ["convert", "--from", "huggingface", source, "--output", model]
     assert main([*command, "--languages", "de,en", "--layer", "2", "--pooling", "mean"]) == 0
@@ -128,10 +125,6 @@ def test_convert_embed_and_evaluate_from_the_command_line(published, tmp_path, c
     np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
     card = (tmp_path / "m" / "README.md").read_text()
     assert "| layer | 2 of 3 |" in card and "lower-cased input | as its tokenizer does" in card
-    (tmp_path / "pairs.tsv").write_text("de\ten\n" + "".join(f"{t}\t{t}\n" for t in TEXTS[2:]))
-    evaluate = ["evaluate", "retrieval", "--model", model, "--data", str(tmp_path / "pairs.tsv")]
-    assert main([*evaluate, "--languages", "de,en", "--output", str(tmp_path / "r")]) == 0
-    assert "100" in capsys.readouterr().out
     assert main(command) == 2
     assert "exists; choose another --output" in capsys.readouterr().err
 
@@ -146,7 +139,6 @@ def test_convert_embed_and_evaluate_from_the_command_line(published, tmp_path, c
         (["."], "config.json: missing; give a model directory as Hugging Face publishes it"),
         ([".", "--vocabulary", "x"], "--vocabulary does not apply to --from huggingface"),
         ([".", "--language", "?"], "--language '\\?' must be a language code such as de"),
-        ([".", "--max-length-tokens", "1"], "--max-length-tokens 1 must be at least 2"),
     ],
 )
 def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, words, message):
@@ -158,15 +150,10 @@ def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, words, message):
 
 
 CONFIG_CHANGES = {
-    "t5": (
-        {"model_type": "t5"},
-        "'t5' is not supported.*bert, camembert, distilbert, mpnet, roberta",
-    ),
-    "code": ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map names Python code in the directory"),
+    "t5": ({"model_type": "t5"}, "='t5' must be one of bert, camembert, distilbert, mpnet"),
     "decoder": ({"is_decoder": True}, "is_decoder must be False; found True"),
     "relative": ({"position_embedding_type": "relative_key"}, "must be 'absolute'; found 'relati"),
     "size": ({"hidden_size": "24"}, "hidden_size must be a whole number above 0; found '24'"),
-    "heads": ({"num_attention_heads": 5}, "num_attention_heads=5 must divide hidden_size=24"),
     "activation": ({"hidden_act": "elu"}, "hidden_act must be one of gelu, .*found 'elu'"),
     "shape": (
         {"intermediate_size": 41},
@@ -175,8 +162,7 @@ CONFIG_CHANGES = {
     ),
     "layers": (
         {"num_hidden_layers": 4},
-        r"model.safetensors: tensor encoder.layer.3.attention.self.query.weight \[24, 24\] is "
-        "missing; it holds",
+        "model.safetensors: tensor encoder.layer.3.attention.self.query.weight is missing; it ho",
     ),
     "tokens": ({"vocab_size": 20}, "the tokenizer has 1.. tokens, the model's table 20 rows"),
 }
@@ -196,7 +182,6 @@ def test_another_config_is_refused_in_one_line(copied, tmp_path, change):
 @pytest.mark.parametrize(
     ("kind", "name", "content", "message"),
     [
-        ("bert", "config.json", None, "config.json: missing; give a model directory"),
         ("bert", "config.json", b"{", "config.json: not valid JSON"),
         ("bert", "config.json", b"[]", "config.json: must hold a JSON object; found list"),
         ("bert", "model.safetensors", None, "must hold model.safetensors, .*found config.json, "),
@@ -285,24 +270,11 @@ def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "cls"}, "pooling='cls' must be one of mean, first, max, last, pooler"),
+        ({"pooling": "cls"}, "pooling='cls' must be one of first, mean, max, last"),
         ({"layer": 4}, "layer=4 must be from 0 to 3"),
         ({"language": "de"}, "language='de': only XLM's tokenizer has rules by langua"),
-        (
-            {"compute_dtype": "half"},
-            "compute_dtype='half' must be one of float32, float16, bfloat16",
-        ),
     ],
 )
 def test_arguments_out_of_range_are_refused(published, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         convert_huggingface(published("bert"), tmp_path / "m", **options)
-
-
-def test_a_directory_of_another_kind_says_how_it_is_converted(published, tmp_path):
-    with pytest.raises(ValueError, match="a transformer converts with --from huggingface$"):
-        convert_model2vec(published("bert"), tmp_path / "m")
-    with pytest.raises(
-        ValueError, match="bert: must hold one .pt file; found none; name the file$"
-    ):
-        convert_laser(published("bert"), tmp_path / "m")

@@ -1,7 +1,6 @@
 """LASER's files in and out, against LASER's own code in PyTorch, with random weights."""
 
 import argparse
-import json
 import sys
 from pathlib import PurePosixPath
 
@@ -14,10 +13,8 @@ from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.laser import convert_laser, export_laser, read_laser_checkpoint
 from xling_jax.formats.torch_file import load_torch
-from xling_jax.text.fastbpe import FastBPE
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transliterate")
 
 from tests.formats import laser_reference as reference  # noqa: E402
 from tests.formats.conftest import TEXT, save_again  # noqa: E402
@@ -31,30 +28,11 @@ TEXTS = [
 ]
 OUT_TEXTS = [*TEXT, "", "low lower „newer“", "☃"]
 NAMES = [f"{a}{b} {c}" for a in "abcdefghijklm" for b in "nopqrst" for c in "uvwxyz"]
-WORDS = ["Low, LOWER newer", "", "ein „Newer“ low 木 lololow", "aa kéé er x", "low " * 40]
 
 
 @pytest.fixture
 def laser2(tmp_path, sentences):
     return reference.write_laser2(tmp_path, [text for text in sentences if text.strip()])
-
-
-@pytest.fixture
-def laser1(tmp_path):
-    return reference.write_laser1(tmp_path)
-
-
-@pytest.mark.slow  # rules of Moses take seconds to compile
-@pytest.mark.parametrize("language", ["de", "el"])
-def test_laser1_embeds_as_the_original(tmp_path, laser1, language):
-    texts = [*WORDS, "Καλημέρα Αλίμ λω"]
-    convert_laser(laser1, tmp_path / "m", language=language)
-    bpe = FastBPE("\n".join(reference.CODES), "\n".join(reference.VOCABULARY))
-    words = [reference.laser1_words(text, language).split() for text in texts]
-    lines = [" ".join(piece for word in line for piece in bpe.split(word)) for line in words]
-    assert ("a@@" in lines[-1]) == (language == "el")
-    found = xling_jax.load(tmp_path / "m").encode(texts)
-    np.testing.assert_allclose(found, reference.encode(laser1, lines), atol=1e-4)
 
 
 def test_one_direction_and_the_encoder_prefix_are_read(tmp_path):
@@ -63,10 +41,11 @@ def test_one_direction_and_the_encoder_prefix_are_read(tmp_path):
     model = reference.LaserLstmEncoder(**params).state_dict()
     prefixed = {f"encoder.{name}": value.half() for name, value in model.items()}
     torch.save({**state, "params": params, "model": prefixed}, tmp_path / "b.pt")
-    read = read_laser_checkpoint(tmp_path / "b.pt", load_torch(tmp_path / "b.pt"))
-    assert read.encoder_args["width"] == 10 and read.encoder_args["unidirectional_layers"] == 2
-    assert read.params["layers_1"]["input_kernel"].shape == (1, 10, 40)
-    assert read.params["embedding"].dtype == np.float32
+    path = tmp_path / "b.pt"
+    arguments, params, _ = read_laser_checkpoint(path, load_torch(path))
+    assert arguments["width"] == 10 and arguments["unidirectional_layers"] == 2
+    assert params["layers_1"]["input_kernel"].shape == (1, 10, 40)
+    assert params["embedding"].dtype == np.float32
 
 
 def test_pieces_are_looked_up_as_text(tmp_path, laser2):
@@ -80,36 +59,6 @@ def test_pieces_are_looked_up_as_text(tmp_path, laser2):
     for text in ("la ♥", "la " + missing[-1].strip("▁")):
         assert vocab.encode([text])[0][-1] == reference.SPECIALS["<unk>"]
     assert [len(ids) for ids in vocab.encode(["", "  \t"])] == [0, 0]
-
-
-def test_the_config_records_where_it_came_from_and_how_text_is_prepared(tmp_path, laser1):
-    convert_laser(laser1, tmp_path / "m", language="el", languages=("el", "en"))
-    config = json.loads((tmp_path / "m" / "config.json").read_text())
-    expected = {"language": "el", "moses_tokenizer": True, "romanize_greek": True}
-    assert expected.items() <= config["preprocessing"].items()
-    assert config["training"]["checkpoint"] == "bilstm.93langs.2018-12-26.pt"
-    assert config["training"]["vocabulary"] == "93langs.fcodes"
-    assert (config["languages"], config["max_length_tokens"]) == (["el", "en"], 2048)
-    names = {path.name for path in (tmp_path / "m").iterdir()}
-    assert names >= {"dictionary.json", "fastbpe.codes", "fastbpe.vocab"}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("dictionary.json", b'{"<s>": 0}', "dictionary.json: <pad> must have id 1; found none"),
-        ("fastbpe.codes", b"l o\n", "fastBPE codes, line 1: must hold 3 fields"),
-        ("fastbpe.vocab", None, "fastbpe.vocab is missing"),
-    ],
-)
-def test_a_broken_vocabulary_of_a_model_is_named(tmp_path, laser1, name, content, message):
-    convert_laser(laser1, tmp_path / "m")
-    (tmp_path / "m" / name).unlink()
-    if content is not None:
-        (tmp_path / "m" / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message) as error:
-        load_model(tmp_path / "m")
-    assert "\n" not in str(error.value)
 
 
 def without(mapping, name):
@@ -139,6 +88,10 @@ DAMAGES = {
     "ids": (
         lambda state: {**state, "dictionary": {**state["dictionary"], "▁x": 10**6}},
         "ids of the dictionary must be below the 109 embeddings",
+    ),
+    "2018": (
+        lambda state: {**state, "dictionary": {"low": 4, "e@@": 5}},
+        "has words of fastBPE, as LASER of 2018; take LASER2",
     ),
     "specials": (
         lambda state: {**state, "dictionary": {**state["dictionary"], "</s>": 9}},
@@ -205,16 +158,11 @@ def test_converted_by_command_a_file_is_embedded(tmp_path, laser2, capsys):
     np.testing.assert_allclose(np.load(vectors), reference.encode(laser2, lines), atol=1e-4)
 
 
-@pytest.mark.parametrize("write", ["laser1", "laser2"])
-def test_what_came_from_laser_goes_back_and_comes_again(tmp_path, write):
-    if write == "laser1":
-        checkpoint = reference.write_laser1(tmp_path)
-    else:
-        checkpoint = reference.write_laser2(tmp_path, NAMES, num_layers=2)
+def test_what_came_from_laser_goes_back_and_comes_again(tmp_path):
+    checkpoint = reference.write_laser2(tmp_path, NAMES, num_layers=2)
     convert_laser(checkpoint, tmp_path / "ours")
     facts = export_laser(tmp_path / "ours", tmp_path / "theirs")
-    suffixes = {"laser1": [".fcodes", ".fvocab"], "laser2": [".spm"]}[write]
-    assert facts["files"] == sorted(["encoder.pt", *(f"encoder{s}" for s in suffixes)])
+    assert facts["files"] == ["encoder.pt", "encoder.spm"]
     state = torch.load(tmp_path / "theirs" / "encoder.pt", weights_only=True)
     original = torch.load(checkpoint, weights_only=True)
     assert state["params"] == original["params"]

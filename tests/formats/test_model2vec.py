@@ -1,7 +1,6 @@
 """Static encoders of model2vec and sentence-transformers in, ours out, and back."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -10,11 +9,7 @@ import xling_jax
 from tests.encode.random_models import random_static, save_random
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import SHIPPED, load_model
-from xling_jax.formats.model2vec import (
-    convert_model2vec,
-    convert_static_embedding,
-    export_model2vec,
-)
+from xling_jax.formats.model2vec import convert_static, export_model2vec
 from xling_jax.models.numpy_static import NumpyStatic
 from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.text.vocab import train_vocab
@@ -62,7 +57,7 @@ def test_both_libraries_have_our_vectors(vocab, tmp_path, storage, normalize):
     path = str(tmp_path / "out")
     found = sentence_transformers.SentenceTransformer(path, device="cpu").encode(same)
     np.testing.assert_allclose(found, expected, atol=2e-5)
-    convert_model2vec(tmp_path / "out", tmp_path / "back")
+    convert_static(tmp_path / "out", tmp_path / "back")
     np.testing.assert_allclose(xling_jax.load(tmp_path / "back").encode(same), expected, atol=2e-5)
 
 
@@ -121,7 +116,7 @@ def test_what_model2vec_does_not_have_is_refused(vocab, tmp_path):
 
 def test_round_trip_of_a_directory_of_model2vec(tmp_path):
     path = reference.save_model2vec(tmp_path / "m2v")
-    convert_model2vec(path, tmp_path / "ours")
+    convert_static(path, tmp_path / "ours")
     export_model2vec(tmp_path / "ours", tmp_path / "out")
     expected = model2vec.StaticModel.from_pretrained(path)
     found = model2vec.StaticModel.from_pretrained(tmp_path / "out")
@@ -132,76 +127,12 @@ def test_round_trip_of_a_directory_of_model2vec(tmp_path):
 
 def test_a_limit_given_to_an_encoder_without_one_goes_along(tmp_path):
     path = reference.save_model2vec(tmp_path / "m2v", "byte-level", max_length=None)
-    convert_model2vec(path, tmp_path / "ours")
+    convert_static(path, tmp_path / "ours")
     xling_jax.load(tmp_path / "ours").with_max_length(5).save(tmp_path / "short")
     for name, limit in (("ours", None), ("short", 5)):
         export_model2vec(tmp_path / name, tmp_path / f"{name}_out")
         found = model2vec.StaticModel.from_pretrained(tmp_path / f"{name}_out")
         assert found.max_length == limit
-
-
-QUANTIZED = {"vocabulary_quantization": 40, "quantize_to": "int8"}
-
-
-@pytest.fixture(scope="module")
-def quantized(tmp_path_factory):
-    """A directory whose tokens share 40 rows, which takes a while."""
-    return reference.save_model2vec(tmp_path_factory.mktemp("m2v") / "m2v", "bpe", **QUANTIZED)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "tolerance"),
-    [
-        ("bpe", {"max_length": None}, 1e-5),
-        ("byte-level", {"normalize": True}, 1e-5),  # no unknown token
-        ("wordpiece", {"quantize_to": "float16"}, 1e-3),  # model2vec rounds its vectors to float16
-        ("wordpiece", {"quantize_to": "float64"}, 1e-5),
-        ("bpe", QUANTIZED, 1e-5),
-    ],
-)
-def test_vectors_are_those_of_model2vec(tmp_path, quantized, kind, options, tolerance):
-    path = quantized
-    if options is not QUANTIZED:
-        path = reference.save_model2vec(tmp_path / "m2v", kind, **options)
-    recorded = convert_model2vec(path, tmp_path / "m", languages=("de",))
-    model = model2vec.StaticModel.from_pretrained(path)
-    expected = model.encode(TEXTS).astype(np.float32)
-    encoder = xling_jax.load(tmp_path / "m")
-    found = encoder.encode(TEXTS)
-    scale = np.abs(expected).max()
-    assert np.abs(found - expected).max() <= tolerance * scale
-    assert recorded["storage"] == ("int8" if "int8" in options.values() else "float32")
-    dropped = "dropped" if model.unk_token_id is not None else "counted"
-    assert recorded["unknown_tokens"] == dropped
-    assert encoder.max_length_tokens == (model.max_length or 1_000_000)
-    # One at a time is computed in another way.
-    alone = np.concatenate([encoder.encode([text]) for text in TEXTS[:9]])
-    np.testing.assert_allclose(alone, found[:9], atol=1e-5 * scale)
-
-
-@pytest.mark.parametrize(("kind", "normalize"), [("bpe", True), ("words", False)])
-def test_vectors_are_those_of_a_static_embedding(tmp_path, kind, normalize):
-    from sentence_transformers.sentence_transformer import modules
-
-    tokenizer = reference.train_tokenizer(kind)
-    if normalize:
-        tokenizer.enable_truncation(11, direction="left")
-    parts = [modules.StaticEmbedding(tokenizer, embedding_dim=20)]
-    parts += [modules.Dropout(0.3), modules.Normalize()] if normalize else []
-    prompts = {"query": "la mo: "}
-    model = sentence_transformers.SentenceTransformer(
-        modules=parts, device="cpu", prompts=prompts, truncate_dim=12
-    )
-    reference.randomize(parts[0])
-    model.save(str(tmp_path / "st"))
-    model = sentence_transformers.SentenceTransformer(str(tmp_path / "st"), device="cpu")
-    convert_static_embedding(tmp_path / "st", tmp_path / "m")
-    encoder = xling_jax.load(tmp_path / "m")
-    np.testing.assert_allclose(encoder.encode(TEXTS), model.encode(TEXTS), atol=1e-5)
-    expected = model.encode(TEXTS, prompt_name="query", normalize_embeddings=True)
-    found = encoder.encode(TEXTS, prompt_name="query", normalize=True)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert encoder.dim == 12
 
 
 def test_a_shorter_limit_cuts_on_the_side_of_the_tokenizer(tmp_path):
@@ -212,8 +143,8 @@ def test_a_shorter_limit_cuts_on_the_side_of_the_tokenizer(tmp_path):
     parts = [modules.StaticEmbedding(tokenizer, embedding_dim=20)]
     model = sentence_transformers.SentenceTransformer(modules=parts, device="cpu")
     model.save(str(tmp_path / "st"))
-    convert_static_embedding(tmp_path / "st", tmp_path / "m", max_length_tokens=5)
-    convert_static_embedding(tmp_path / "st", tmp_path / "whole")
+    convert_static(tmp_path / "st", tmp_path / "m", max_length_tokens=5)
+    convert_static(tmp_path / "st", tmp_path / "whole")
     model[0].tokenizer.enable_truncation(5, direction="left")
     expected = model.encode(TEXTS)
     found = xling_jax.load(tmp_path / "m").encode(TEXTS)
@@ -222,58 +153,23 @@ def test_a_shorter_limit_cuts_on_the_side_of_the_tokenizer(tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_sentence_transformers_reads_a_directory_of_model2vec_in_its_own_way(tmp_path):
-    path = reference.save_model2vec(tmp_path / "m2v", "unigram", weights=True, max_length=9)
-    convert_static_embedding(path, tmp_path / "m")
-    model = sentence_transformers.SentenceTransformer(str(path), device="cpu")
-    found = xling_jax.load(tmp_path / "m").encode(TEXTS)
-    np.testing.assert_allclose(found, model.encode(TEXTS), atol=1e-5)
-    assert np.abs(found - model2vec.StaticModel.from_pretrained(path).encode(TEXTS)).max() > 0.1
-
-
-def test_model2vec_reads_a_directory_of_sentence_transformers(tmp_path):
-    from sentence_transformers.sentence_transformer import modules
-
-    embedding = modules.StaticEmbedding(reference.train_tokenizer("wordpiece"), embedding_dim=20)
-    model = sentence_transformers.SentenceTransformer(modules=[embedding], device="cpu")
-    model.save(str(tmp_path / "st"))
-    convert_model2vec(tmp_path / "st", tmp_path / "m")
-    expected = model2vec.StaticModel.from_pretrained(tmp_path / "st").encode(TEXTS)
-    np.testing.assert_allclose(xling_jax.load(tmp_path / "m").encode(TEXTS), expected, atol=1e-5)
-
-
-def test_training_computes_the_same_vectors(tmp_path):
-    path = reference.save_model2vec(tmp_path / "m2v", "unigram", weights=True, normalize=True)
-    convert_model2vec(path, tmp_path / "m")
-    spec, texts = load_model(tmp_path / "m"), TEXTS[:6]
-    rows = spec.vocab.encode(texts)
-    tokens = np.full((len(rows), max(map(len, rows))), spec.vocab.pad_id, np.int32)
-    for row, ids in zip(tokens, rows):
-        row[: len(ids)] = ids
-    found = spec.module.apply({"params": spec.params}, tokens)
-    np.testing.assert_allclose(found, xling_jax.load(tmp_path / "m").encode(texts), atol=1e-5)
-
-
 def test_the_commands(tmp_path, capsys):
     path = str(reference.save_model2vec(tmp_path / "m2v", "wordpiece"))
-    for source in ("model2vec", "sentence-transformers"):
-        command = ["convert", "--from", source, path, "--output", str(tmp_path / source)]
-        assert main(command) == 0
-        assert xling_jax.load(tmp_path / source).dim == 24
-    capsys.readouterr()
-    again = ["convert", "--from", "sentence-transformers", path, "--output", str(tmp_path / "x")]
-    assert main([*again, "--pooling", "mean"]) == 2
+    command = ["convert", path, "--output", str(tmp_path / "m")]
+    assert main([*command, "--from", "sentence-transformers"]) == 2
+    assert "is not for --from sentence-transformers; use --from model2vec" in (
+        capsys.readouterr().err
+    )
+    assert main([*command, "--pooling", "mean"]) == 2
     assert "--pooling does not apply to static encoders" in capsys.readouterr().err
-    again[2] = "huggingface"
-    assert main(again) == 2
-    assert "is not for --from huggingface; use --from model2vec" in capsys.readouterr().err
-    again[2] = "model2vec"
-    assert main([*again, "--max-length-tokens", "600"]) == 1
+    assert main([*command, "--max-length-tokens", "600"]) == 1
     assert "max_length_tokens=600 must be at most 512, the model's limit" in capsys.readouterr().err
+    assert main(command) == 0 and xling_jax.load(tmp_path / "m").dim == 24
 
 
-def test_files_that_do_not_belong_together_are_refused(tmp_path, quantized):
-    path = shutil.copytree(quantized, tmp_path / "m2v")
+def test_files_that_do_not_belong_together_are_refused(tmp_path):
+    options = {"vocabulary_quantization": 40, "quantize_to": "int8"}
+    path = reference.save_model2vec(tmp_path / "m2v", "bpe", **options)
     from safetensors.numpy import load_file, save_file
 
     tensors = load_file(path / "model.safetensors")
@@ -281,7 +177,7 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, quantized):
     def refused(message, **changes):
         save_file({**tensors, **changes}, path / "model.safetensors")
         with pytest.raises(ValueError, match=message):
-            convert_model2vec(path, tmp_path / "m")
+            convert_static(path, tmp_path / "m")
 
     mapping = tensors["mapping"]
     for beyond in (np.where(mapping == 39, 40, mapping), mapping - 1):
@@ -296,13 +192,14 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, quantized):
     save_file(tensors, path / "model.safetensors")
     reference.edit_json(path / "config.json", head_config={"type": "linear"})
     with pytest.raises(ValueError, match="config.json: head_config must be None; found"):
-        convert_model2vec(path, tmp_path / "m")
+        convert_static(path, tmp_path / "m")
+    (path / "tokenizer.json").unlink()
     reference.edit_json(path / "config.json", head_config=None)
+    with pytest.raises(ValueError, match="tokenizer.json: missing; it splits text"):
+        convert_static(path, tmp_path / "m")
+    (path / "config.json").unlink()
     modules = json.loads((path / "modules.json").read_text())
     dense = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformers.models.Dense"}
     (path / "modules.json").write_text(json.dumps([*modules, dense]))
     with pytest.raises(ValueError, match="modules must be StaticEmbedding, then Normalize where"):
-        convert_static_embedding(path, tmp_path / "m")
-    (path / "tokenizer.json").unlink()
-    with pytest.raises(ValueError, match="tokenizer.json: missing; it splits text"):
-        convert_model2vec(path, tmp_path / "m")
+        convert_static(path, tmp_path / "m")

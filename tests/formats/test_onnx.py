@@ -12,7 +12,6 @@ import xling_jax
 from tests.formats.conftest import TEXTS, save_again
 from tests.lab.scripts import script
 from xling_jax.cli.main import main
-from xling_jax.encode.encoder import l2_normalize
 from xling_jax.encode.model_directory import load_model
 from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
 from xling_jax.text.vocab import Vocab
@@ -134,24 +133,11 @@ def test_the_script_reads_vocabularies_of_other_kinds_without_jax(tmp_path, mode
     assert not loaded & {"jax", "flax", "torch"}
 
 
-@pytest.mark.parametrize("name", ["static_features", "mean", "laser_mixed"])
-def test_eight_bits_are_smaller_and_close(tmp_path, exported, name):
-    directory, _, whole = exported(name)
-    facts = onnx_file.export_onnx(directory, tmp_path / "o", quantize="int8")
-    assert facts["size_mb"] < whole["size_mb"]
-    assert facts["mean_cosine"] > 0.98
-    ours = xling_jax.load(directory).encode(TEXTS, normalize=True)
-    found = l2_normalize(vectors_of(tmp_path / "o", TEXTS))
-    full = np.linalg.norm(ours, axis=1) > 0
-    assert ((ours * found).sum(1)[full] > 0.97).all()
-    assert not np.allclose(found, ours, atol=1e-6)
-
-
 def test_a_graph_that_computes_something_else_is_not_written(tmp_path, models, monkeypatch):
     right = onnx_file._graph
 
-    def wrong(spec, quantize):
-        model = right(spec, quantize)
+    def wrong(spec):
+        model = right(spec)
         for constant in model.graph.initializer:
             value = onnx.numpy_helper.to_array(constant)
             if value.shape == (128, 16):
@@ -170,8 +156,6 @@ def test_wrong_use_is_refused(tmp_path, models, capsys):
     for wrong, says in (
         (["--to", "laser"], "is of family static; --to laser writes those of family laser"),
         (["--workdir", "w", "--storage", "int8"], "give --workdir and --checkpoint, or --model"),
-        (["--quantize", "int8"], "give --workdir and --checkpoint, or --model with --to"),
-        (["--to", "laser", "--quantize", "int8"], "--quantize int8: requires --to onnx"),
         (["--to", "onnx", "--storage", "int8"], "--to onnx: write the smaller model first (leave"),
     ):
         assert main([*export, *wrong]) == (1 if wrong == ["--to", "laser"] else 2)

@@ -1,6 +1,5 @@
 import json
 import os
-import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -10,9 +9,8 @@ import pytest
 import xling_jax
 from tests.formats.conftest import TEXTS, save_again
 from xling_jax.cli.main import main
-from xling_jax.encode.model_directory import SHIPPED, load_model
+from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
-from xling_jax.formats.model2vec import convert_model2vec
 from xling_jax.formats.sentence_transformers import export_sentence_transformers
 
 library = pytest.importorskip("sentence_transformers")
@@ -23,14 +21,14 @@ from tests.formats import huggingface_reference as reference  # noqa: E402
 WITH_TOKENS = [text for text in TEXTS if text.strip()]
 
 
-@pytest.mark.parametrize("name", ["tlaser", "dual_max", "mean", "static"])
+@pytest.mark.parametrize("name", ["tlaser", "dual_max"])
 def test_sentence_transformers_gives_the_same_vectors(tmp_path, models, name, recwarn):
     directory, out = models(name), str(tmp_path / "out")
     command = ["export", "--to", "sentence-transformers", "--model", str(directory)]
     assert main([*command, "--output", out]) == 0
     model = library.SentenceTransformer(out, device="cpu")
-    assert model.max_seq_length in (40, float("inf"))  # of StaticEmbedding, whose tokenizer cuts
-    texts = TEXTS if name in ("tlaser", "mean", "static") else WITH_TOKENS
+    assert model.max_seq_length == 40
+    texts = TEXTS if name == "tlaser" else WITH_TOKENS
     ours = xling_jax.load(directory).encode(texts)
     assert np.ptp(ours) > 0.1
     np.testing.assert_allclose(model.encode(texts), ours, atol=1e-5)
@@ -83,7 +81,7 @@ def test_what_goes_before_every_text_becomes_part_of_the_prompts(tmp_path, promp
     assert model.prompts[model.default_prompt_name] == "la: " + prompts.get("query", "")
 
 
-def test_texts_are_cut_on_the_side_of_the_original_or_not_at_all(tmp_path):
+def test_texts_are_cut_on_the_side_of_the_original(tmp_path):
     reference.save_model(tmp_path / "p", "bert", num_hidden_layers=1)
     reference.edit_json(tmp_path / "p" / "tokenizer_config.json", truncation_side="left")
     convert_huggingface(tmp_path / "p", tmp_path / "m", max_length_tokens=6)
@@ -93,12 +91,6 @@ def test_texts_are_cut_on_the_side_of_the_original_or_not_at_all(tmp_path):
     np.testing.assert_allclose(found, xling_jax.load(tmp_path / "m").encode(texts), atol=5e-5)
     written = json.loads((tmp_path / "out" / "tokenizer.json").read_bytes())
     assert written["truncation"]["direction"] == "Left"
-    pytest.importorskip("model2vec")
-    convert_model2vec(reference.save_model2vec(tmp_path / "s", "byte-level"), tmp_path / "static")
-    with pytest.raises(
-        ValueError, match=r"static: cuts texts at \d+ characters, as model2vec does"
-    ):
-        export_sentence_transformers(tmp_path / "static", tmp_path / "out2")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +99,8 @@ def test_texts_are_cut_on_the_side_of_the_original_or_not_at_all(tmp_path):
         ("dual_pre", "encoder.pooling='weighted_mean' does not exist in"),
         ("dual_attention", "encoder.pooling='self_attention' does not exist in"),
         ("laser", "encoders of family laser do not exist in.*--to onnx.*--to laser"),
-        ("static_features", "encoder.features=pairs,skips,triples have no place"),
+        ("static", "encoders of family static do not exist in.*--to model2vec, which"),
+        ("mean", "encoder.layers=0 does not exist in transformers"),
     ],
 )
 def test_what_its_modules_cannot_say_is_refused(tmp_path, models, name, says):
@@ -127,11 +120,3 @@ def test_forms_that_cannot_be_said_or_come_back_are_refused(tmp_path, models):
     assert spec.vocab.bos_id is None  # so it cannot come back: BERT puts tokens around a text
     with pytest.raises(ValueError, match="split_special_tokens must be False"):
         convert_huggingface(tmp_path / "t", tmp_path / "a")
-
-
-def test_features_of_the_shipped_encoder_are_refused_before_a_package_is_missing(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ValueError, match="StaticEmbedding, which knows single tokens"):
-        export_sentence_transformers(SHIPPED["mini"], tmp_path / "out")

@@ -111,7 +111,7 @@ def test_pieces_of_several_words_are_kept():
                 },
                 LaserText(),
             ),
-            "LaserVocab does not fit",
+            "for a LaserVocab",
         ),
     ],
 )

@@ -97,30 +97,6 @@ def test_a_layer_equals_the_formulas_and_is_zero_at_padding(inputs, options):
         assert not found[length:, row].any()
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_a_layer_equals_pytorch_on_packed_sequences(inputs, bidirectional):
-    torch = pytest.importorskip("torch")
-    layer, params = layer_and_params(bidirectional=bidirectional, published_parameters=True)
-    module = torch.nn.LSTM(IN, WIDTH, bidirectional=bidirectional)
-    for direction, ending in enumerate(("l0", "l0_reverse")[: 1 + bidirectional]):
-        for theirs, ours in (
-            ("weight_ih", "input_kernel"),
-            ("weight_hh", "recurrent_kernel"),
-            ("bias_ih", "bias"),
-            ("bias_hh", "recurrent_bias"),
-        ):
-            value = torch.from_numpy(params[ours][direction].T.copy())
-            getattr(module, f"{theirs}_{ending}").data.copy_(value)
-    rows = LENGTHS > 0  # PyTorch packs no empty sequence
-    packed = torch.nn.utils.rnn.pack_padded_sequence(
-        torch.from_numpy(inputs[:, rows]), torch.from_numpy(LENGTHS[rows]), enforce_sorted=False
-    )
-    with torch.no_grad():
-        expected, _ = torch.nn.utils.rnn.pad_packed_sequence(module(packed)[0])
-    found = jax.jit(layer.apply)({"params": params}, inputs, MASK)[:, rows]
-    np.testing.assert_allclose(found, expected.numpy(), atol=2e-6)
-
-
 def test_padding_gets_no_gradient_and_gives_none(inputs):
     layer, params = layer_and_params(bidirectional=True)
 

@@ -114,13 +114,6 @@ def test_long_sentences_attend_in_blocks(monkeypatch):
             np.testing.assert_allclose(encoder.encode(params, packed), expected, atol=1e-5)
 
 
-def test_an_error_in_another_thread_is_raised():
-    with ThreadPoolExecutor(1) as executor:
-        packed = Packed(np.arange(LENGTHS.sum()), LENGTHS, executor=executor)
-        with pytest.raises(ZeroDivisionError):
-            packed.run_each(lambda number: 1 / (1 - number), 2)
-
-
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_by_their_definitions(name):
     x = np.concatenate([np.linspace(-15, 15, 100_001), [-1e15, -200, 200, 1e15]])
@@ -139,23 +132,6 @@ def test_activations_by_their_definitions(name):
     found = x.astype(np.float32)
     layers.ACTIVATIONS[name](found)
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=1e-6)
-
-
-def test_groups_are_sentences_of_one_length():
-    packed = Packed(np.arange(LENGTHS.sum()), LENGTHS)
-    groups = list(packed.groups())
-    assert [(g[0].stop - g[0].start, g[2]) for g in groups] == [
-        (2, 9),
-        (3, 7),
-        (1, 4),
-        (1, 2),
-        (2, 1),
-    ]
-    assert [g[1].stop for g in groups] == [18, 39, 43, 45, 47]
-    few = list(packed.groups(2 * 7 * 7))
-    assert [(g[0].stop - g[0].start, g[2]) for g in few][:4] == [(1, 9), (1, 9), (2, 7), (1, 7)]
-    assert [g[1].start for g in few[1:]] == [g[1].stop for g in few[:-1]]
-    np.testing.assert_array_equal(packed.positions[:20], [*range(9), *range(9), 0, 1])
 
 
 def test_wrong_options_are_refused():

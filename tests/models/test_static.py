@@ -92,13 +92,6 @@ def test_sums_are_those_by_hand(features, feature_width):
         assert alone.tolist() == known
 
 
-def test_features_are_of_their_sentence_only():
-    static = NumpyStatic(VOCAB, WIDTH, ("pairs",), ROWS)
-    finder = FeatureFinder(static, choose_keys(static, [flat([[5, 6], [6, 7]])])[0])
-    rows, ends = finder.window(*flat([[5, 6], [7], [6, 7]]))
-    assert ends.tolist() == [0, 1, 1, 2] and sorted(rows) == [0, 1]
-
-
 def test_short_and_long_sentences_have_rows_by_the_same_rule():
     tokens = np.random.default_rng(0).integers(1, VOCAB, 300).astype(np.int32)
     static = NumpyStatic(VOCAB, WIDTH, tuple(FEATURES), ROWS)

@@ -29,21 +29,15 @@ def test_laser2_text_has_moses_punctuation_and_lower_case(language, text, expect
         ("en", "He's <here>, Dr. No.", "he 's < here > , dr. no ."),
         ("fr", "L'ami & moi.", "l' ami & moi ."),
         ("en", "U.K. 我们 와 한국어.", "u.k. 我们 와 한국어 ."),
-        ("el", "Καλημέρα σας, Αθήνα!", "kalimera sas , athina !"),
     ],
 )
-def test_laser1_text_is_split_into_words(language, text, expected):
-    prepare = LaserText(language, moses_tokenizer=True, romanize_greek=language == "el")
-    assert prepare(text) == expected
-
-
-def test_greek_stays_greek_without_romanisation():
-    assert LaserText("el", moses_tokenizer=True)("Καλημέρα") == "καλημέρα"
+def test_text_is_split_into_words(language, text, expected):
+    assert LaserText(language, moses_tokenizer=True)(text) == expected
 
 
 @pytest.mark.parametrize("language", ["zh", "ja", "yue"])
 def test_languages_whose_words_moses_does_not_find_are_refused(language):
-    with pytest.raises(ValueError, match=f"language='{language}'.*jieba or MeCab.*LASER2"):
+    with pytest.raises(ValueError, match=f"language='{language}'.*jieba or MeCab"):
         LaserText(language, moses_tokenizer=True)
     assert LaserText(language)("你好。") == "你好。"
 

@@ -1,8 +1,8 @@
 """Turns a published encoder into a model directory that gives the same vectors.
 
-Text preprocessing is included. Supported: BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet,
+Text preprocessing is included. Supported: BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT,
 ModernBERT, Qwen3, EmbeddingGemma, GTE and what sentence-transformers makes of them, static encoders
-of model2vec and sentence-transformers, LASER (of 2018, LASER2, LASER3) and SONAR's text encoder.
+of model2vec and sentence-transformers, LASER2, LASER3 and SONAR's text encoder.
 """
 
 import argparse
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from xling_jax.cli.arguments import add_output, refuse_existing
 from xling_jax.cli.options import flag, words
-from xling_jax.devices import DTYPES
 from xling_jax.formats.published import fetch_from_hub, importer, readers_of
 from xling_jax.formats.registry import IMPORTERS
+from xling_jax.models.numpy_layers import POOLINGS
 from xling_jax.options import OptionError, require_file
 from xling_jax.text.languages import is_code, to_iso639_1
 
@@ -28,25 +28,22 @@ EXAMPLES = """examples:
   xling convert --from huggingface DIR/mmBERT-base --output models/mmbert --pooling mean
   xling convert --from sentence-transformers DIR/bge-m3 --output models/bge
   xling convert --from model2vec DIR/potion-multilingual-128M --output models/potion
-  xling convert --from laser laser2.pt --output models/laser2
-  xling convert --from laser bilstm.93langs.2018-12-26.pt --output models/laser --language de
+  xling convert --from laser laser2.pt --output models/laser2 --language de
 
 huggingface, sentence-transformers: a directory on disk, or hf:ORG/NAME of the Hugging Face hub (pip
 install 'xling_jax[hub]'). The modules after the transformer (modules.json), prompts and
 truncate_dim are kept, unless --pooling or --layer is given; what cannot be kept is refused.
 PyTorch is needed only if the weights are in pytorch_model.bin.
 
-model2vec: a directory of StaticModel.save_pretrained, of any precision. sentence-transformers reads
-such a directory too, but counts unknown tokens; --from says whose vectors you get.
+model2vec: a directory of StaticModel.save_pretrained, of any precision.
 
-laser, sonar: laser2.spm, 93langs.fcodes and 93langs.fvocab, the .spm and .cvocab of LASER3, or
-NLLB's SentencePiece model must be next to the checkpoint or named by --vocabulary. Reading the
-checkpoint needs PyTorch (pip install torch); the model does not.
+laser, sonar: laser2.spm, the .spm and .cvocab of LASER3, or NLLB's SentencePiece model must be next
+to the checkpoint or named by --vocabulary. Reading the checkpoint needs PyTorch (pip install
+torch); the model does not.
 """
 
 # Arguments that only some of the functions that convert take.
-_OPTIONS = ("language", "vocabulary", "pooling", "layer", "compute_dtype", "prefix", "base")
-_OPTIONS += ("max_length_tokens",)
+_OPTIONS = ("language", "vocabulary", "pooling", "layer", "prefix", "base", "max_length_tokens")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,33 +69,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--language",
         metavar="CODE",
-        help="LASER and XLM: language whose Moses rules prepare all text, one for the model; el "
-        "romanizes for LASER of 2018 (default: en, as laser_encoders and transformers do for "
-        "every language). SONAR: NLLB's code of the language of all text (default: eng_Latn)",
+        help="LASER and XLM: language whose Moses rules prepare all text, one for the model "
+        "(default: en, as laser_encoders and transformers do for every language). SONAR: NLLB's "
+        "code of the language of all text (default: eng_Latn)",
     )
     add(
         "--vocabulary",
         metavar="FILE",
-        help="LASER and SONAR: the .spm, .fcodes or .model file (default: the one next to the "
-        "checkpoint)",
+        help="LASER, SONAR: the .spm or .model file (default: the one next to the checkpoint)",
     )
     add(
         "--pooling",
-        choices=("mean", "first", "max", "last", "pooler"),
-        help="transformers: how token states become a vector; last is the last token; pooler is "
-        "BERT's dense layer on the first (default: as modules.json says, mean without it)",
+        choices=POOLINGS,
+        help="transformers: how token states become a vector; last is the last token (default: "
+        "as modules.json says, mean without it)",
     )
     add(
         "--layer",
         type=int,
         metavar="N",
         help="transformers: pool the states of layer N; 0 is the embeddings (default: the last)",
-    )
-    add(
-        "--compute-dtype",
-        choices=DTYPES,
-        help="transformers: of the layers, recorded in the model directory; float16 and bfloat16 "
-        "are for GPU and TPU (default: none, the device decides, see xling embed --dtype)",
     )
     add(
         "--prefix",

@@ -162,7 +162,7 @@ def _embed(args: argparse.Namespace) -> None:
     # of work, and the time left is known. A pipe can be read only once.
     own, total = texts(), None
     if os.path.isfile(args.input):
-        window = 1 if args.documents else encoder.window_sentences
+        window = 1 if args.documents else encoder.backend.window_sentences
         rows = _rows_of_share(texts(), window, args.shard or shards.Shard(1, 1))
         own, total = itertools.islice(own, rows.start, rows.stop), rows.stop - rows.start
     stats = EncodeStats()

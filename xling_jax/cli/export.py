@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
-from xling_jax.formats.registry import EXPORTERS, QUANTIZATIONS
+from xling_jax.formats.registry import EXPORTERS
 from xling_jax.models.row_storage import WRITTEN
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.export import export_checkpoint
@@ -22,7 +22,7 @@ EXAMPLES = """\
 examples:
   xling export --workdir runs/t_laser --checkpoint 42000 --output models/t_laser
   xling export --model runs/static --storage int8 --output models/static
-  xling export --to onnx --model mini --output onnx/mini --quantize int8
+  xling export --to onnx --model mini --output onnx/mini
   xling export --to web --model mini --output web/mini
   xling export --to sentence-transformers --model runs/dual --output sbert/dual
 
@@ -31,8 +31,8 @@ keeps is exported, such as the best of those that xling evaluate --checkpoint co
 
 With --model and --to, an encoder is written for other libraries, with the same vectors; what a
 format cannot hold is refused. onnx: one file for onnxruntime, its tokenizer, and a script without
-JAX (pip install 'xling_jax[onnx]'). sentence-transformers: transformers and static encoders without
-features. model2vec: static encoders without features. web: static encoders such as mini, as a page
+JAX (pip install 'xling_jax[onnx]'). sentence-transformers: transformers. model2vec: static encoders
+without features, for sentence-transformers, too. web: static encoders such as mini, as a page
 and a module in JavaScript, which compute in the browser. laser: encoders converted from LASER
 (needs PyTorch).
 
@@ -47,11 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help=f"instead of a run: {MODEL_HELP}")
     formats = "; ".join(f"{name}: {EXPORTERS.help(name)}" for name in EXPORTERS)
     parser.add_argument("--to", choices=tuple(EXPORTERS), help=f"format to write; {formats}")
-    parser.add_argument(
-        "--quantize",
-        choices=QUANTIZATIONS,
-        help="with --to onnx: weights in 8 bits, and vectors close to those of the model",
-    )
     parser.add_argument(
         "--storage",
         choices=WRITTEN,
@@ -81,8 +76,6 @@ def run(args: argparse.Namespace) -> None:
             "give --workdir and --checkpoint, or --model with --to, or --model with --storage or "
             "--truncate-dim"
         )
-    if args.quantize and args.to != "onnx":
-        raise OptionError(f"--quantize {args.quantize}: requires --to onnx")
     refuse_existing(args.output, args.overwrite)
     if args.to:
         export_to(args)
@@ -98,9 +91,8 @@ def export_to(args: argparse.Namespace) -> None:
     """Writes the encoder of `--model` in the format of `--to`."""
     from xling_jax.encode.model_directory import find_model_directory
 
-    options = {"quantize": args.quantize} if args.quantize else {}
     directory = find_model_directory(args.model)
-    facts = EXPORTERS[args.to](directory, args.output, overwrite=args.overwrite, **options)
+    facts = EXPORTERS[args.to](directory, args.output, overwrite=args.overwrite)
     described = "; ".join(f"{name.replace('_', ' ')}: {_fact(v)}" for name, v in facts.items())
     _logger.info("%s: %s, for %s; %s", args.output, args.model, args.to, described)
 
@@ -113,7 +105,7 @@ def _fact(value: Any) -> str:
 
 def export_static(args: argparse.Namespace) -> None:
     """Writes the static encoder of `--model` in fewer dimensions or bits."""
-    from xling_jax.encode.model_directory import find_model_directory, load_model, save_model
+    from xling_jax.encode.model_directory import find_model_directory, load_model, save_changed
 
     spec = load_model(find_model_directory(args.model))
     config = spec.config
@@ -134,19 +126,15 @@ def export_static(args: argparse.Namespace) -> None:
     if args.storage not in (None, "float32"):
         with wrong_use(f"--storage {args.storage}"):
             static, params = static.quantized(params, args.storage)
-    save_model(
+    save_changed(
         args.output,
-        family="static",
+        spec,
         encoder_args=config["encoder"]
         | {"storage": static.storage, "width": static.width}
         | ({"feature_width": static.feature_width} if static.feature_width else {}),
         params=params,
-        vocab=spec.vocab,
-        languages=config["languages"],
-        max_length_tokens=config["max_length_tokens"],
-        training=config["training"],
-        prompts=spec.prompts,
-        default_prompt=spec.default_prompt,
+        truncate_dim=None,
+        calibration=None,
         overwrite=args.overwrite,
     )
     _logger.info("%s: %s, stored in %s", args.output, args.model, static.storage)

@@ -54,10 +54,10 @@ class Backend(Protocol):
         max_length_tokens: int,
         batch_size: int | None = None,
     ) -> int:
-        """Fills `embeddings` [sentences, dim] in input order; returns how many tokens there are.
+        """Fills `embeddings` [sentences, dim] in input order; returns the tokens, with padding.
 
-        The number includes padding. No sentence is longer than `max_length_tokens`; a batch has at
-        most `batch_size` sentences, by default as many as suit the device.
+        No sentence is longer than `max_length_tokens`; a batch has at most `batch_size` sentences,
+        by default as many as suit the device.
         """
 
     def with_params(self, params: Any) -> Backend:
@@ -65,10 +65,7 @@ class Backend(Protocol):
 
 
 def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -> Backend:
-    """Makes what runs a model; `dtype` and `backend` as for `xling_jax.load`.
-
-    ValueError if these are unknown, or not for this model.
-    """
+    """Makes what runs a model; `dtype` and `backend` as for `xling_jax.load`."""
     check_choice("backend", backend, BACKENDS)
     check_choice("dtype", dtype or "auto", ("auto", *DTYPES))
     if spec.static:
@@ -80,7 +77,7 @@ def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -
             return StaticBackend(spec.static, spec.stored)
     dtype = dtype or spec.config["encoder"].get("dtype", "auto")
     if backend == "numpy":
-        if spec.numpy_encoder is None:
+        if spec.encoder is None:
             raise ValueError(
                 f"backend='numpy': {where} holds a {spec.config['family']} encoder, which only JAX "
                 "computes; use backend='jax'"
@@ -90,10 +87,10 @@ def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -
                 f"dtype={dtype!r}: NumPy computes in float32 only; use backend='jax' or "
                 "dtype='float32'"
             )
-    elif backend == "auto" and spec.numpy_encoder and dtype in ("auto", "float32"):
+    elif backend == "auto" and spec.encoder and dtype in ("auto", "float32"):
         backend = "jax" if has_accelerator() else "numpy"
     if backend == "numpy":
-        return NumpyBackend(spec.numpy_encoder, spec.stored)
+        return NumpyBackend(spec.encoder, spec.stored)
     from xling_jax.encode.jax_backend import JaxBackend, in_dtype
     from xling_jax.files.cache import keep_compiled_programs
 
@@ -229,7 +226,7 @@ class NumpyBackend:
     def _memory(self, num_tokens: int) -> Iterator[Memory]:
         """Lends the memory of a batch that is done, or none, and keeps it for the next.
 
-        That of very long sentences is not kept, nor that of more batches than cores compute.
+        Not that of very long sentences, nor of more batches than cores compute.
         """
         memory = {}
         if is_usual := num_tokens <= 2 * self.encoder.threads * self.batch_tokens:
@@ -250,7 +247,7 @@ def _executor(threads: int) -> contextlib.AbstractContextManager[Executor | None
 def _cut(
     order: np.ndarray, lengths: np.ndarray, threads: int, batch_tokens: int, batch_size: int | None
 ) -> list[np.ndarray]:
-    """Cuts ordered sentences into batches of about equal size, the same number for each thread.
+    """Cuts ordered sentences into batches of about equal size, as many for each thread.
 
     They have about `batch_tokens` or fewer, and at most `batch_size` sentences.
     """
@@ -264,9 +261,8 @@ def _cut(
     return [part[i : i + batch_size] for part in parts for i in range(0, len(part), batch_size)]
 
 
-def _as_numpy(params: Mapping[str, Any]) -> dict[str, Any]:
+def _as_numpy(params: Any) -> Any:
     """A nested dict of arrays, NumPy's or JAX's, with those of NumPy."""
-    return {
-        name: _as_numpy(value) if isinstance(value, Mapping) else np.asarray(value)
-        for name, value in params.items()
-    }
+    if not isinstance(params, Mapping):
+        return np.asarray(params)
+    return {name: _as_numpy(value) for name, value in params.items()}

@@ -39,7 +39,6 @@ class BatchShapes:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Bucket lengths, increasing."""
         return self._below(BUCKET_LENGTHS)
 
     def full(self, length: int) -> int:
@@ -61,14 +60,11 @@ class BatchShapes:
         return [(number, length) for number in sorted(rows) if number < full]
 
     def single(self, length: int) -> tuple[int, int]:
-        """The shape for one sentence alone of up to a length."""
+        """(1, length) for one sentence alone of up to a length."""
         return (self._on_devices(1), self._coarse(length))
 
     def all(self, longest: int | None = None) -> list[tuple[int, int]]:
-        """Lists every (rows, length), shortest length first; only those for inputs up to `longest`.
-
-        Batches that are not full may be padded beyond that.
-        """
+        """Every (rows, length) for inputs up to `longest`, shortest length first."""
         longest = min(longest or self.max_length_tokens, self.max_length_tokens)
         shapes = set()
         for length in self.lengths[: bisect.bisect_left(self.lengths, longest) + 1]:
@@ -99,10 +95,7 @@ def plan_batches(
     The longest remaining sentence determines the length of a batch. It is a full one if sentences
     of that length fill it by more than half, else the largest partial one that they so fill, unless
     that has more tokens; shorter sentences take the free rows at no cost. `lengths` are [n] int,
-    the tokens of each sentence, at most `shapes.max_length_tokens`.
-
-    Yields:
-        (indices of the sentences [at most rows], (rows, length)); every index once.
+    the tokens of each sentence. Yields the indices of some [at most rows], and (rows, length).
     """
     if len(lengths) == 1 and shapes.has_single_row:
         yield np.zeros(1, np.int64), shapes.single(int(lengths[0]))

@@ -33,8 +33,6 @@ WINDOW_WORDS, STRIDE_WORDS = 128, 64
 
 # Documents whose sentences are counted together; enough to keep the tokenizer's threads busy.
 _BLOCK_DOCUMENTS = 64
-# Documents whose texts `document_encoder` holds at a time, with their vectors.
-_BLOCK_TEXTS = 2000
 # Each character of a script written without spaces counts as a word: kana, ideographs, Thai, Lao,
 # Khmer, Burmese.
 _UNSPACED = (
@@ -72,26 +70,21 @@ def document_inputs(
 def document_encoder(encode: Encode, mode: str, *, pooling: str = "mean") -> Encode:
     """Returns a function from documents to embeddings [n, dim] float32, on top of one for texts.
 
-    `encode` is called with each text of a block of documents once; for "sequence" it is returned
-    itself, and "packed" takes an encoder's vocabulary instead. ValueError if the mode, or the
-    pooling over the texts of a document, is unknown.
+    `encode` is called with each text once; for "sequence" it is returned itself, and "packed" needs
+    an encoder's vocabulary instead. ValueError if mode or pooling is unknown.
     """
     check_choice("mode", mode, [name for name in MODES if name != "packed"])
     check_choice("pooling", pooling, POOLINGS)
     if mode == "sequence":
         return encode
 
-    def encode_block(documents: Sequence[str]) -> np.ndarray:
+    def encode_documents(documents: Sequence[str]) -> np.ndarray:
         inputs = list(document_inputs(documents, mode))
+        if not inputs:
+            return np.asarray(encode([]))
         vectors, ids = encode_unique(encode, inputs)
         rows = vectors[ids([*chain.from_iterable(inputs)])].astype(np.float32)
         return pool_vectors(rows, [*map(len, inputs)], pooling)
-
-    def encode_documents(documents: Sequence[str]) -> np.ndarray:
-        if not len(documents):
-            return np.asarray(encode([]))
-        starts = range(0, len(documents), _BLOCK_TEXTS)
-        return np.concatenate([encode_block(documents[i : i + _BLOCK_TEXTS]) for i in starts])
 
     return encode_documents
 

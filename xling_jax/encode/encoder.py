@@ -48,17 +48,15 @@ class Encoder:
     """Encodes sentences and documents with one model.
 
     Args:
-        backend: computes the vectors.
+        backend: computes the vectors, of size `dim`.
         vocab: text to token ids.
         specials: names of the special tokens before and after the text, such as
             (("bos",), ("eos",)).
-        max_length_tokens: longest input, special tokens included; longer ones are cut at the end.
-        dim: embedding size of the backend.
+        max_length_tokens: longest input, special tokens included.
         languages: codes of the training languages, for information.
         fingerprint: hex digest of the model, "" for one in training; in another dtype than the
             model's own with that dtype at its end, because vectors differ.
-        spec: what it was loaded from, with its prompts, calibration and width; without it the
-            encoder can neither be saved nor pickled.
+        spec: what it was loaded from; without it the encoder can neither be saved nor pickled.
     """
 
     def __init__(
@@ -139,11 +137,6 @@ class Encoder:
         """Name of the dtype of the computation; vectors are float32."""
         return self.backend.dtype
 
-    @property
-    def window_sentences(self) -> int:
-        """Most sentences that are tokenized, sorted and encoded together."""
-        return self.backend.window_sentences
-
     def batch_shapes(self, batch_size: int | None = None) -> BatchShapes:
         """Returns the shapes that JAX may compile; `.all()` lists them. ValueError for NumPy."""
         if self.backend.name != "jax":
@@ -152,16 +145,12 @@ class Encoder:
 
     @checks_numbers
     def warm_up(
-        self,
-        max_length_tokens: int | None = None,
-        *,
-        batch_size: int | None = None,
+        self, max_length_tokens: int | None = None, *, batch_size: int | None = None
     ) -> None:
         """Compiles all programs that encoding may need, so that no later call waits for one.
 
-        NumPy needs none. With JAX, every length up to `max_length_tokens`, special tokens included,
-        or to the model's limit has two or three; they are compiled in threads. `batch_size` is as
-        it will be given to `encode`.
+        NumPy needs none. With JAX, every length up to `max_length_tokens`, or to the model's limit,
+        has two or three. `batch_size` is as it will be given to `encode`.
         """
         if self.backend.name == "jax":
             self.backend.compile(self.batch_shapes(batch_size).all(max_length_tokens))
@@ -187,8 +176,8 @@ class Encoder:
     def truncated(self, dim: int) -> Encoder:
         """Returns the same encoder for the first `dim` dimensions of its vectors.
 
-        That is useful where these hold the most, as in `mini`. The cosine of two truncated vectors
-        is that of their first dimensions: normalize after truncation, as `encode` does.
+        The cosine of two truncated vectors is that of their first dimensions: normalize after
+        truncation, as `encode` does.
         """
         check_kind("truncate_dim", dim, {"int"})
         if not 1 <= dim <= self._model_dim:
@@ -219,7 +208,7 @@ class Encoder:
         return self._with(f"-prompt-{digest}", _prompt=prompt, calibration=None)
 
     def _with(self, fingerprint_suffix: str = "", **changes: Any) -> Encoder:
-        """A copy with some attributes changed; vectors of its own have a fingerprint of its own."""
+        """A copy with other attributes, and a fingerprint of its own if its vectors differ."""
         other = copy.copy(self)
         other.fingerprint = self.fingerprint and self.fingerprint + fingerprint_suffix
         vars(other).update(changes)
@@ -246,9 +235,8 @@ class Encoder:
         """Encodes sentences.
 
         Args:
-            sentences: texts, in any of the model's languages; an empty text is allowed. A list, an
-                array of NumPy or Arrow, a column of pandas or polars, or any iterator. One string
-                gives one vector.
+            sentences: texts, also empty ones: a list, an array of NumPy or Arrow, a column of
+                pandas or polars, or any iterator. One string gives one vector.
             batch_size: sentences in a full batch; by default as many as keep the device busy at
                 each length. Fewer need less memory. With NumPy, every core computes a batch.
             normalize: scale every vector to length 1 (a zero vector stays zero).
@@ -314,18 +302,13 @@ class Encoder:
         return tensor if as_tensor or is_single else list(tensor)
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray:
-        """Encodes what is searched for: with the prompt "query" of models that have one.
-
-        If the model has none and none is given, no prompt is used. Arguments, result and errors as
-        `encode`.
-        """
+        """Encodes what is searched for, with the prompt "query" or, without one, none."""
         return self.encode(sentences, **self._with_prompt_of(("query",), options))
 
     def encode_document(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray:
-        """Encodes what is searched: with the prompt "document" (or "passage", or "corpus").
+        """Encodes what is searched, with the prompt "document", "passage" or "corpus", or none.
 
-        If the model has none and none is given, no prompt is used. Arguments, result and errors as
-        `encode`; texts are not split into sentences, see `encode_documents` for that.
+        Texts are not split into sentences, see `encode_documents` for that.
         """
         return self.encode(sentences, **self._with_prompt_of(_DOCUMENT_PROMPTS, options))
 
@@ -351,17 +334,13 @@ class Encoder:
         """Cosine of every vector of one side with every vector of the other.
 
         [n, dim] float, or [dim] for one, and [m, dim] or [dim] to float32 [n, m]; a tensor of
-        PyTorch if the first argument is one. ValueError if sizes differ, a value is not finite, or
-        vectors are quantized.
+        PyTorch if the first argument is one. ValueError if vectors are not finite or quantized.
         """
         one, other = _unit_sides(embeddings1, embeddings2)
         return _as(embeddings1, one @ other.T)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """Cosine of each vector with that of the same row: [n, dim] twice to float32 [n].
-
-        Arguments and errors as `similarity`; the numbers of rows must be equal.
-        """
+        """Cosine of each vector with that of the same row: [n, dim] twice to float32 [n]."""
         one, other = _unit_sides(embeddings1, embeddings2)
         if len(one) != len(other):
             raise ValueError(
@@ -397,18 +376,11 @@ class Encoder:
         spec = self._loaded("saved")
         sizes = (self.max_length_tokens, self.dim)
         is_whole = sizes == (spec.max_length_tokens, spec.output_dim)
-        model_directory.save_model(
+        model_directory.save_changed(
             path,
-            family=spec.config["family"],
-            encoder_args=spec.config["encoder"],
-            params=spec.stored,
-            vocab=spec.vocab,
-            languages=spec.languages,
+            spec,
             max_length_tokens=self.max_length_tokens,
-            training=spec.config.get("training", {}),
             results=spec.config.get("results") if is_whole else None,
-            prompts=self.prompts,
-            default_prompt=self.default_prompt,
             truncate_dim=None if self.dim == self._model_dim else self.dim,
             calibration=self.calibration,
             overwrite=overwrite,
@@ -423,14 +395,11 @@ class Encoder:
         revision: str | None = None,
         commit_message: str = "Upload sentence encoder",
     ) -> str:
-        """Uploads what `save` writes to the Hugging Face hub, in one commit.
+        """Uploads what `save` writes to the Hugging Face hub; returns the URL of the commit.
 
         The repository is made if there is none, `private` or as its owner has it. `revision` is the
         branch, None for the main one, and `token` that of the hub, None for the one of `hf auth
-        login`. `xling_jax.load("hf:REPO_ID")` reads it again.
-
-        Returns the URL of the commit. ImportError without huggingface_hub; ValueError if the
-        encoder does not come from a model directory.
+        login`. `xling_jax.load("hf:REPO_ID")` reads it again. Errors as `save`.
         """
         hub = import_extra("huggingface_hub", "hub", "uploading to the Hugging Face hub")
         api = hub.HfApi(token=token)
@@ -491,8 +460,7 @@ class Encoder:
     ) -> Iterator[np.ndarray]:
         """Encodes any number of sentences in bounded memory; see `encode`.
 
-        They are read in a thread, one window ahead of the device. Counts are added to `stats`.
-        Yields float32 [any, dim], the rows in input order.
+        Counts are added to `stats`. Yields float32 [any, dim], the rows in input order.
         """
         check_collection(sentences, "sentences")
         sentences = checked_texts(sentences, "sentences")
@@ -545,9 +513,10 @@ class Encoder:
         self, sentences: Iterable[str]
     ) -> Iterator[tuple[TokenWindow, EncodeStats]]:
         """Yields windows of tokens, prepared one ahead in a thread unless there is only one."""
-        windows = text_windows(sentences, self.window_sentences)
+        window_sentences = self.backend.window_sentences
+        windows = text_windows(sentences, window_sentences)
         tokenized = (tokenize(texts, self.vocab, *self._affixes, self._room) for texts in windows)
-        if isinstance(sentences, Sequence) and len(sentences) <= self.window_sentences:
+        if isinstance(sentences, Sequence) and len(sentences) <= window_sentences:
             yield from tokenized
             return
         with concurrent.futures.ThreadPoolExecutor(1, "xling-tokenize") as pool:
@@ -593,8 +562,7 @@ class Encoder:
             normalize: scale the document vectors, but not those of sentences, to length 1.
             show_progress: as for `encode`.
 
-        Returns float32 [n, dim], row i for document i; ValueError if `documents` is a string, an
-        item is neither a text nor sentences, or an option is unknown.
+        Returns float32 [n, dim], row i for document i.
         """
         check_collection(documents, "documents")
         documents = list(documents)
@@ -660,7 +628,7 @@ _PICKLED = ("dim", "max_length_tokens", "_room", "_prompt", "fingerprint", "cali
 
 
 def _either(name: str, value: bool | None, peer: str, peer_value: bool | None) -> bool:
-    """The value of an argument with two names, False without one; ValueError if both differ."""
+    """The value of an argument with two names, False without one."""
     for given_name, given in ((name, value), (peer, peer_value)):
         if isinstance(given, str):
             raise ValueError(f"{given_name} must be True or False; got {given!r}")
@@ -677,14 +645,12 @@ _ONE_PROCESS = (
     "encode uses all local devices and CPU cores from one process; call it with all sentences, or "
     "encode shares of a file with xling embed --shard I/N"
 )
-_NO_LANGUAGE = "texts are in any of its languages; leave it out"
 _OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
     "output_value": ("sentence_embedding", "there are no vectors of tokens; leave it out"),
     "device": (None, "choose by load(..., backend='numpy'), or by CUDA_VISIBLE_DEVICES=0"),
     "pool": (None, _ONE_PROCESS),
     "chunk_size": (None, _ONE_PROCESS),
-    "lang": (None, _NO_LANGUAGE),
-    "language": (None, _NO_LANGUAGE),
+    **dict.fromkeys(("lang", "language"), (None, "texts are in any language; leave it out")),
     "task": (None, "choose prompt_name, encode_query or encode_document instead"),
     "processing_kwargs": (None, "use encoder.with_max_length(tokens) for shorter inputs"),
 }

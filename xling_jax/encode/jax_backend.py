@@ -91,32 +91,22 @@ class JaxBackend:
         return cls(module, jax.device_put(params, NamedSharding(mesh, PartitionSpec())), pad_id)
 
     @property
-    def batch_tokens(self) -> int:
-        """Tokens in a full batch, padding included."""
-        if jax.default_backend() != "cpu":
-            return 65536  # accelerators need many
-        # On a CPU more would leave its caches. Without layers nothing has to fit a cache; the cost
-        # is in the calls.
-        return 32768 if getattr(self.module, "layers", None) == 0 else 1024
-
-    @property
-    def has_single_row(self) -> bool:
-        """True if one row takes less time than a few: not on accelerators."""
-        return jax.default_backend() == "cpu" and self.num_devices == 1
-
-    @property
     def window_sentences(self) -> int:
-        """Most sentences to encode together: many batches, but limited memory and first wait."""
+        """Many batches, but limited memory and first wait."""
         return _CPU_WINDOW_SENTENCES if jax.default_backend() == "cpu" else 65536
 
     def shapes(self, max_length_tokens: int, batch_size: int | None = None) -> BatchShapes:
         """The shapes of batches, for sentences of up to a length."""
+        batch_tokens, on_cpu = 65536, jax.default_backend() == "cpu"  # accelerators need many
+        if on_cpu:
+            # More would leave its caches. Without layers the cost is in the calls.
+            batch_tokens = 32768 if getattr(self.module, "layers", None) == 0 else 1024
         return BatchShapes(
             max_length_tokens=max_length_tokens,
-            batch_tokens=self.batch_tokens,
+            batch_tokens=batch_tokens,
             batch_size=batch_size,
             num_devices=self.num_devices,
-            has_single_row=self.has_single_row,
+            has_single_row=on_cpu and self.num_devices == 1,
         )
 
     def run_window(
@@ -155,8 +145,7 @@ class JaxBackend:
     def _compile(self, shapes: Iterable[tuple[int, int]]) -> None:
         """Compiles programs that are not yet, several at the same time.
 
-        Only the function itself is run later: JAX then heeds settings of the caller's thread, such
-        as the precision of products, and finds what a thread compiled.
+        Only the function itself is run later: JAX then heeds settings of the caller's thread.
         """
         if missing := [shape for shape in dict.fromkeys(shapes) if shape not in self._compiled]:
             lower = lambda shape: self.apply.lower(self.params, self._padding(shape)).compile()

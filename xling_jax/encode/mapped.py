@@ -22,8 +22,7 @@ def encode_mapped(
     """Encodes texts into an unnamed file, deleted with the array: [n, dim] float32, mapped.
 
     LAWDR reads sentence vectors more than once, and those of a large collection exceed memory, so
-    `directory` must not be on a file system in memory. `total` is an upper limit for the progress,
-    which shows `name`. OSError if writing fails, as on a full disk.
+    `directory` must not be on a file system in memory. `total` is an upper limit for the progress.
     """
     with naming_errors(directory), tempfile.TemporaryFile(dir=directory) as file:
         rows = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -88,7 +87,7 @@ def model_card(
     vocab: Vocabulary,
     results: Mapping[str, float] | None = None,
 ) -> str:
-    """Returns a model's README in Markdown, with the YAML header that the Hugging Face hub reads.
+    """Returns a model's README in Markdown, with a YAML header for the Hugging Face hub.
 
     `size_mb` is in 10**6 bytes; `results` map `eval_name/metric` to numbers.
     """
@@ -96,7 +95,7 @@ def model_card(
     training = [f"| {key} | {_cell(value)} |" for key, value in _training(config["training"])]
     measured = [f"| {key} | {value:.4g} |" for key, value in (results or {}).items()]
     return _CARD.format(
-        header=card_header(config, name=name, library="xling_jax", results=results),
+        header=card_header(config, library="xling_jax"),
         name=name,
         promise=promise(config, config.get("truncate_dim", config["dim"])),
         dim=config.get("truncate_dim", config["dim"]),
@@ -125,25 +124,17 @@ def export_card(
     rows: Mapping[str, Any],
 ) -> str:
     """Returns the README of an export, which runs as a script of Python shows; `rows` are facts."""
-    header = card_header(config, name=name, library=library, tags=[library])
+    header = card_header(config, library=library, tags=[library])
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     script = f"```python\n{script}```"
     return f"{header}\n# {name}\n\n{promised}\n\n{script}\n\n| | |\n|---|---|\n{table}\n"
 
 
-def card_header(
-    config: Mapping[str, Any],
-    *,
-    name: str,
-    library: str,
-    tags: Sequence[str] = (),
-    results: Mapping[str, float] | None = None,
-) -> str:
+def card_header(config: Mapping[str, Any], *, library: str, tags: Sequence[str] = ()) -> str:
     """Returns the YAML header of a model card, as the Hugging Face hub reads it.
 
     The license is that of the published model that this one came from, if its card said one;
-    others are for whoever publishes the model to say. `results` are `eval_name/metric` to number;
-    those of a name without a metric are left out.
+    others are for whoever publishes the model to say.
     """
     cross_lingual = _CROSS_LINGUAL_TAGS if _is_cross_lingual(config) else ()
     header: dict[str, Any] = {
@@ -158,26 +149,6 @@ def card_header(
     # Codes of two or three letters; the hub refuses others.
     if languages := [code for code in config["languages"] if re.fullmatch("[a-z]{2,3}", code)]:
         header["language"] = languages
-    measured = [
-        (*key.rsplit("/", 1), value)
-        for key, value in (results or {}).items()
-        if "/" in key and math.isfinite(value)
-    ]
-    if measured:
-        header["metrics"] = sorted({metric for _, metric, _ in measured})
-        header["model-index"] = [
-            {
-                "name": name,
-                "results": [
-                    {
-                        "task": {"type": "sentence-similarity"},
-                        "dataset": {"name": data, "type": data},
-                        "metrics": [{"type": metric, "value": float(f"{value:.6g}")}],
-                    }
-                    for data, metric, value in measured
-                ],
-            }
-        ]
     import yaml
 
     return f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n"

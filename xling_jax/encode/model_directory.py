@@ -13,7 +13,6 @@ encoder before parameters are read, and hashes before they are used.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -89,14 +88,13 @@ class ModelSpec:
 
     Attributes:
         stored: nested dict of the NumPy arrays in the directory, checked against the encoder.
-        vocab: the vocabulary, with the preprocessing used in training.
-        max_length_tokens: longest input in tokens, special tokens included.
+        max_length_tokens: longest input, special tokens included.
         dim: size of the vectors that the encoder computes, of which `truncate_dim` are kept.
         encoder: the encoder in NumPy, with its options; None if only JAX can compute it.
         fingerprint: hex digest over everything that determines a vector.
         calibration: what scores of mined pairs mean; None if it was not measured.
-        prompts: texts that go before an input, by name, such as "query"; {} for most encoders.
-        default_prompt: name of the prompt that inputs get unless another is chosen; None for none.
+        prompts: texts that go before an input, by name, such as "query".
+        default_prompt: name of the prompt that inputs get unless another is chosen.
     """
 
     stored: dict[str, Any]
@@ -140,11 +138,6 @@ class ModelSpec:
     def static(self) -> NumpyStatic | None:
         """The encoder if it has no layers."""
         return self.encoder if isinstance(self.encoder, NumpyStatic) else None
-
-    @property
-    def numpy_encoder(self) -> NumpyEncoder | None:
-        """The encoder if it has layers and NumPy can compute them."""
-        return self.encoder if isinstance(self.encoder, NumpyEncoder) else None
 
 
 def special_ids(vocab: Vocabulary, names: Sequence[str]) -> list[int]:
@@ -211,9 +204,9 @@ def save_model(
     `training`, a JSON-compatible summary, and `results`, {`eval_name/metric`: number}, are for
     `config.json` and the model card. The others are those of `ModelSpec`.
 
-    Returns the fingerprint, a hex digest over everything that determines a vector. ValueError if
-    parameters, prompts or width do not fit, or `directory` is something else than a model
-    directory; FileExistsError if it is one, unless `overwrite` replaces it.
+    Returns the fingerprint. ValueError if parameters, prompts or width do not fit, or `directory`
+    is something else than a model directory; FileExistsError if it is one, unless `overwrite`
+    replaces it.
     """
     from xling_jax.encode.model_card import model_card, with_scores_section
     from xling_jax.files.embeddings import write_tensors
@@ -267,11 +260,23 @@ def save_model(
     return config["fingerprint"]
 
 
+def save_changed(directory: str | os.PathLike[str], spec: ModelSpec, **changes: Any) -> str:
+    """Writes a loaded model again, with other arguments of `save_model`."""
+    given = {
+        "family": spec.config["family"],
+        "encoder_args": spec.config["encoder"],
+        "params": spec.stored,
+        "training": spec.config.get("training", {}),
+    }
+    names = ("vocab", "languages", "max_length_tokens", "prompts", "default_prompt")
+    given |= {name: getattr(spec, name) for name in (*names, "truncate_dim", "calibration")}
+    return save_model(directory, **given | changes)
+
+
 def write_calibration(directory: str | os.PathLike[str], calibration: Calibration) -> None:
     """Writes into a model directory what scores mean, in place of what it says of them.
 
-    `config.json` is replaced whole or not at all; then the model card gets a section. Vectors and
-    fingerprint stay the same. Raises as `load_model`, and OSError if a file cannot be written.
+    `config.json` is replaced whole or not at all; then the model card gets a section.
     """
     from xling_jax.encode.model_card import with_scores_section
 
@@ -285,7 +290,7 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
 
 
 def _config_text(config: Mapping[str, Any], directory: pathlib.Path, vocab: Vocabulary) -> str:
-    """The content of `config.json`, with the hashes of the files in a directory and of itself."""
+    """The content of `config.json`, with the hashes of the files and of itself."""
     config = json.loads(json.dumps({key: v for key, v in config.items() if key != "hashes"}))
     hashes = {name: hash_file(directory / name) for name in (PARAMS_FILE, *vocab.files)}
     config["hashes"] = {**hashes, CONFIG_FILE: json_fingerprint(config)}
@@ -374,7 +379,7 @@ def _numpy_encoder(
 def _facts(
     encoder: NumpyStatic | NumpyEncoder | None, family: str, encoder_args: Mapping[str, Any]
 ) -> tuple[Shapes, int, list[list[str]]]:
-    """Parameters, embedding size and special tokens; from the Linen module if NumPy has none."""
+    """Parameters, embedding size and special tokens; of the Linen module if NumPy has none."""
     if encoder:
         shapes, dim = encoder.parameters, encoder.dim
     else:
@@ -464,8 +469,7 @@ def _check_hashes(directory: pathlib.Path, config: Mapping[str, Any], vocab: Voc
 def _check_sizes(arguments: Mapping[str, Any], found: Shapes, where: pathlib.Path) -> None:
     """Refuses sizes that cannot be those of the parameters, before anything is built of them.
 
-    Every layer has a parameter, and every other size is smaller than the number of their elements,
-    but for small options such as the longest input.
+    Every layer has a parameter, and other sizes but small ones are below the number of elements.
     """
     elements = sum(math.prod(shape) for shape, _ in found.values())
     for name, value in arguments.items():
@@ -485,12 +489,17 @@ def _check_sizes(arguments: Mapping[str, Any], found: Shapes, where: pathlib.Pat
 def _read_shapes(path: pathlib.Path) -> Shapes:
     """The shapes and dtypes in the header of a file, whose size agrees with them."""
     found = {}
-    with _open_params(path) as file:
-        for name in file.keys():  # noqa: SIM118, safe_open is not a mapping
-            tensor = file.get_slice(name)
-            dtype = tensor.get_dtype()
-            found[name] = (tuple(tensor.get_shape()), _SAFETENSORS_DTYPES.get(dtype, dtype))
-    return found
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118, safe_open is not a mapping
+                tensor = file.get_slice(name)
+                dtype = tensor.get_dtype()
+                found[name] = (tuple(tensor.get_shape()), _SAFETENSORS_DTYPES.get(dtype, dtype))
+        return found
+    except safetensors.SafetensorError as error:
+        raise ValueError(
+            f"{path}: truncated or damaged ({one_line(error, 200)}); export it again"
+        ) from error
 
 
 def _read_params(path: pathlib.Path, expected: Shapes) -> dict[str, np.ndarray]:
@@ -528,17 +537,6 @@ def _nested(flat: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return nested
 
 
-@contextlib.contextmanager
-def _open_params(path: pathlib.Path) -> Iterator[Any]:
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            yield file
-    except safetensors.SafetensorError as error:
-        raise ValueError(
-            f"{path}: truncated or damaged ({one_line(error, 200)}); export it again"
-        ) from error
-
-
 def _fingerprint(
     config: Mapping[str, Any], flat: Mapping[str, np.ndarray], vocab: Vocabulary
 ) -> str:
@@ -555,9 +553,9 @@ def _fingerprint(
 
 
 def check_replaceable(directory: pathlib.Path, markers: Sequence[str], overwrite: bool) -> None:
-    """Refuses to replace a directory, unless `overwrite` allows it and one of ours is there.
+    """Refuses to replace a directory, unless `overwrite` allows it and it has the `markers`.
 
-    Those have files named `markers`. ValueError for others, FileExistsError without `overwrite`.
+    ValueError without these files, FileExistsError without `overwrite`.
     """
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"{directory}: is a file; choose a directory")

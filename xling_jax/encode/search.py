@@ -36,8 +36,7 @@ def search(
     `top_k(encoder.encode_query(queries, normalize=True), vectors, k)`.
 
     `encoder` is an `Encoder`, or what `load` takes. Returns for one query its hits, best first, at
-    most k; for several, a list of hits for each. ValueError if there are no texts, an item is not a
-    string, or k is below 1.
+    most k; for several, a list of hits for each.
     """
     if not hasattr(encoder, "encode_query"):
         import xling_jax

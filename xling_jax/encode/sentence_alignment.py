@@ -10,7 +10,7 @@ import numpy as np
 
 from xling_jax.align.sentences import Group, SentenceAligner
 from xling_jax.encode.texts import Encode, encode_unique
-from xling_jax.text.splitting import check_collection, check_texts, split_sentences
+from xling_jax.text.splitting import check_texts, split_sentences
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -22,12 +22,12 @@ _WINDOW = 2000
 
 
 def align_sentences(
-    source: Document | Sequence[Sequence[str]],
-    target: Document | Sequence[Sequence[str]],
+    source: Document,
+    target: Document,
     encoder: Encoder | Encode | str | os.PathLike[str] = "mini",
     **options: Any,
-) -> list[Group] | list[list[Group]]:
-    """Aligns the sentences of two documents that are translations, or of many such pairs.
+) -> list[Group]:
+    """Aligns the sentences of two documents that are translations.
 
     Groups of m and n sentences, in order, by dynamic programming over vectors of adjacent sentences
     as in vecalign (Thompson and Koehn 2019); time and memory are linear in the length.
@@ -36,38 +36,32 @@ def align_sentences(
             print([german[i] for i in group.source], [english[j] for j in group.target])
 
     Args:
-        source: a document: its sentences, or a text, which is cut by the built-in rule; or many
-            documents, each a list of sentences.
-        target: likewise; of many documents, number i is the translation of source document i.
+        source: the sentences of a document, or a text, which is cut by the built-in rule.
+        target: likewise.
         encoder: an `Encoder`, what `load` takes, or a function from texts to vectors [n, dim].
         **options: of `align.sentences.SentenceAligner`: max_sentences=6, deletion=0.55,
             merging=0.2, radius=10, num_samples=100, seed=0.
 
     Returns groups that cover every sentence once, in order: `source` and `target` are ranges of
     positions, empty for a sentence without translation, `cost` is 0 for equal vectors and about 1
-    for random ones. For many documents, a list for each pair.
+    for random ones.
     """
     unknown = options.keys() - SentenceAligner.__dataclass_fields__.keys()
     if unknown:
         known = ", ".join(SentenceAligner.__dataclass_fields__)
         raise ValueError(f"{min(unknown)} is not an option of SentenceAligner; it takes {known}")
     aligner = SentenceAligner(**options)
-    source, target = (_listed(*side) for side in (("source", source), ("target", target)))
-    many = [_is_many(side) for side in (source, target)]
-    if many[0] != many[1]:
-        raise ValueError("source and target must both be a document, or both a list of documents")
-    sides = [side if many[0] else [side] for side in (source, target)]
-    if len(sides[0]) != len(sides[1]):
-        counts = f"{len(sides[0])} and {len(sides[1])}"
-        raise ValueError(f"source and target must have equally many documents; got {counts}")
+    # Blank sentences are kept, so that positions are those given.
+    pair = tuple(
+        split_sentences(side) if isinstance(side, str) else check_texts(side, name)
+        for name, side in (("source", source), ("target", target))
+    )
     if isinstance(encoder, (str, os.PathLike)):
         import xling_jax
 
         encoder = xling_jax.load(encoder)
-    encode = getattr(encoder, "encode", encoder)
-    split = ([_sentences(document) for document in side] for side in sides)
-    groups = [groups for _, groups in align_pairs(aligner, encode, zip(*split))]
-    return groups if many[0] else groups[0]
+    ((_, groups),) = align_pairs(aligner, getattr(encoder, "encode", encoder), [pair])
+    return groups
 
 
 def align_pairs(
@@ -119,23 +113,3 @@ def _windows(pairs: Iterable[tuple]) -> Iterator[list[tuple]]:
             complete, window, count = window, [], 0
     if complete or window:
         yield complete + window
-
-
-def _listed(name: str, side: Any) -> Any:
-    """A side whose items are at positions: those of a pandas series are at labels."""
-    if isinstance(side, str):
-        return side
-    check_collection(side, name)
-    return list(side)
-
-
-def _is_many(side: Any) -> bool:
-    """True if a side is a list of documents."""
-    return not isinstance(side, str) and len(side) > 0 and not isinstance(side[0], str)
-
-
-def _sentences(document: Document) -> list[str]:
-    """The sentences of a document; blank ones are kept, so that positions are those given."""
-    if isinstance(document, str):
-        return split_sentences(document)
-    return check_texts(document)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,7 @@ class Teacher:
     """Gives texts their unit vectors, of size `dim` and with a `fingerprint`.
 
     `name` is a model directory, workdir or shipped name; or, with `texts`, a file of one text per
-    line, an `.npy` of their vectors. OptionError if there is none, ValueError if it is damaged, or
-    texts and vectors differ in number.
+    line, an `.npy` of their vectors. OptionError if there is none, ValueError if it is damaged.
     """
 
     def __init__(self, name: str, texts: str = ""):
@@ -40,7 +39,7 @@ class Teacher:
         return self._source.encode_stream(texts, normalize=True)
 
     def principal_axes(self, texts: Iterable[str]) -> np.ndarray:
-        """The principal axes of the vectors of texts; see `principal_axes` below."""
+        """See `principal_axes`."""
         axes = principal_axes(self.encode_stream(texts))
         if axes is None:
             raise ValueError("the teacher's vectors of the training text are all zero")
@@ -50,9 +49,8 @@ class Teacher:
 def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
     """The principal axes of unit vectors [any, dim], around zero; None if all are zero.
 
-    [dim, dim] float32: the orthonormal eigenvectors of the mean of u uᵀ, in columns, that of the
-    largest eigenvalue first. The mean vector is not subtracted, since inner products are to be
-    preserved.
+    [dim, dim] float32: the eigenvectors of the mean of u uᵀ, in columns, that of the largest
+    eigenvalue first. The mean is not subtracted, since inner products are to be preserved.
     """
     moments = sum(part.T.astype(np.float64) @ part for part in vectors)
     if not np.any(moments):
@@ -64,7 +62,7 @@ def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
 
 
 def teacher_dim(name: str, texts: str = "") -> int:
-    """The size of a teacher's vectors; arguments and errors as `Teacher`."""
+    """The size of the vectors of `Teacher(name, texts)`."""
     if texts:
         _existing(texts)
         return read_embeddings(_existing(name)).shape[1]
@@ -78,11 +76,7 @@ def _existing(path: str) -> str:
 
 
 class _StoredVectors:
-    """Vectors on disk, looked up by their text.
-
-    Texts are compared as `normalize_text` leaves them, in their case, since training text is
-    cleaned. Of equal ones the first counts.
-    """
+    """Vectors on disk, looked up by their text as `normalize_text` leaves it; the first counts."""
 
     def __init__(self, texts: str, vectors: str):
         self._texts, self._vectors = texts, read_embeddings(vectors)
@@ -97,18 +91,15 @@ class _StoredVectors:
         self.fingerprint = f"{hash_file(texts)}-{hash_file(vectors)}"
 
     def encode_stream(self, texts: Iterable[str], normalize: bool) -> Iterator[np.ndarray]:
-        """See `Encoder.encode_stream`."""
         for window in text_windows(texts, _WINDOW):
-            vectors = self._vectors[self._find(window)]
+            wanted = np.fromiter(map(text_hash, window), np.uint64, len(window))
+            found = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
+            missing = np.flatnonzero(self._hashes[found] != wanted)
+            if len(missing):
+                raise ValueError(
+                    f"{self._texts}: has no line {window[missing[0]]!r:.100}, which is in the "
+                    "training text; embed all of it, or name a model as "
+                    "objective.distillation.teacher"
+                )
+            vectors = self._vectors[self._rows[found]]
             yield l2_normalize(vectors) if normalize else vectors
-
-    def _find(self, texts: Sequence[str]) -> np.ndarray:
-        wanted = np.fromiter(map(text_hash, texts), np.uint64, len(texts))
-        found = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
-        missing = np.flatnonzero(self._hashes[found] != wanted)
-        if len(missing):
-            raise ValueError(
-                f"{self._texts}: has no line {texts[missing[0]]!r:.100}, which is in the training "
-                "text; embed all of it, or name a model as objective.distillation.teacher"
-            )
-        return self._rows[found]

@@ -63,7 +63,7 @@ def encode_unique(
     """Encodes every distinct text of some lists once, in one call.
 
     Returns embeddings [distinct, dim], and a function from texts to their rows, [n] int64.
-    ValueError if `encode` returns another number of rows, no matrix, or a value that is not finite.
+    ValueError if `encode` returns something else.
     """
     row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
     vectors = as_embeddings(encode(list(row_of)), "the result of encode")
@@ -78,10 +78,7 @@ def encode_unique(
 def tokenize(
     texts: Sequence[str], vocab: Vocabulary, prefix: np.ndarray, suffix: np.ndarray, room: int
 ) -> tuple[TokenWindow, EncodeStats]:
-    """Tokenizes texts, at least one, cuts them at `room` ids, and adds special tokens.
-
-    Returns the tokens, and the counts except those of padding.
-    """
+    """Tokenizes texts, at least one, cuts them at `room` ids, and adds special tokens."""
     # Threads cost more than they save on a few sentences.
     ids, lengths = vocab.encode_flat(texts, num_threads=-1 if len(texts) > _FEW_TEXTS else 1)
     # A single short text, as in a search, needs no call of NumPy to know.

@@ -22,17 +22,13 @@ from xling_jax.formats.huggingface_files import Tensors
 from xling_jax.formats.torch_file import load_torch
 from xling_jax.registry import check_choice
 from xling_jax.text.laser_vocab import (
-    CODES_FILE,
     DICTIONARY_FILE,
     SPECIAL_IDS,
-    VOCABULARY_FILE,
     LaserText,
     LaserVocab,
     dictionary_file,
 )
 from xling_jax.text.vocabularies import SENTENCEPIECE_FILE, load_sentencepiece
-
-FAMILY = "fairseq"
 
 # Of a layer: our name -> that of fairseq, and that of fairseq2.
 _LAYER = {
@@ -71,20 +67,19 @@ def convert_laser3(
 ) -> dict[str, Any]:
     """Writes a model directory with the vectors of LASER3's code; see `laser.convert_laser`."""
     cfg = state["cfg"].get("model") if isinstance(state["cfg"], Mapping) else None
-    given = dict(cfg) if isinstance(cfg, Mapping) else dict(vars(cfg)) if cfg else {}
+    cfg = cfg if isinstance(cfg, Mapping) else vars(cfg) if cfg else {}
     for name, value in _REQUIRED.items():
-        if (found := given.get(name, value)) not in (value, None):
+        if (found := cfg.get(name, value)) not in (value, None):
             raise ValueError(f"{checkpoint}: cfg: {name} must be {value!r}; found {found!r:.40}")
-    criterion, begins = given.get("sentemb_criterion"), bool(given.get("prepend_bos"))
+    criterion, begins = cfg.get("sentemb_criterion"), bool(cfg.get("prepend_bos"))
     check_choice(f"{checkpoint}: cfg: sentemb_criterion", criterion, _POOLINGS)
     if criterion == "cls" and not begins:
         raise ValueError(f"{checkpoint}: cfg: prepend_bos must be True with sentemb_criterion cls")
-    heads = given.get("encoder_attention_heads")
     tensors = Tensors(checkpoint.parent, checkpoint, state["model"])
     tensors.begin_at("embed_tokens.weight")
     table = tensors.table(f"{tensors.prefix}embed_tokens.weight")
     params = _encoder(tensors, 0, "layers")
-    if given.get("no_scale_embedding"):
+    if cfg.get("no_scale_embedding"):
         table = table / np.sqrt(table.shape[1]).astype(np.float32)
     path = Path(vocabulary) if vocabulary else find_beside(checkpoint, ".spm", "laser2")
     words = find_beside(path, ".cvocab", "laser2")
@@ -97,16 +92,16 @@ def convert_laser3(
             f"{words}: must be the dictionary of {checkpoint.name}, with {len(table)} entries; "
             f"found {len(dictionary)}"
         )
-    vocab = read_vocabulary(path, dictionary, LaserText(language))
     options = {
+        "heads": cfg.get("encoder_attention_heads"),
         "pooling": _POOLINGS[criterion],
-        "norm": "pre" if given.get("encoder_normalize_before") else "post",
+        "norm": "pre" if cfg.get("encoder_normalize_before") else "post",
         "specials": [["bos"] if begins else [], ["eos"]],
     }
+    vocab = read_vocabulary(path, dictionary, LaserText(language))
     recorded = {"converted_from": "LASER3 (facebookresearch/LASER)"}
-    return _save(
-        directory, checkpoint, path, vocab, table, params, heads, options, recorded, settings
-    )
+    recorded |= {"checkpoint": checkpoint.name, "vocabulary": path.name}
+    return _save(directory, vocab, table, params, options, recorded, **settings)
 
 
 def convert_sonar(
@@ -122,17 +117,14 @@ def convert_sonar(
     """Writes a model directory with the vectors of SONAR's text encoder; returns the record of it.
 
     `vocabulary` is NLLB's SentencePiece model, looked for beside the checkpoint; `language` is
-    NLLB's code of the language whose token goes before every text. The others are as for
-    `laser.convert_laser`.
-
-    ImportError without PyTorch; ValueError if files are broken or do not belong together.
+    NLLB's code of the language whose token goes before every text. The others, and errors, are as
+    for `laser.convert_laser`.
     """
     checkpoint = Path(checkpoint)
     state = load_torch(checkpoint)
     model = state.get("model", state) if isinstance(state, dict) else state
     tensors = Tensors(checkpoint.parent, checkpoint, model)
     table = tensors.table("encoder_frontend.embed.weight")
-    params = _encoder(tensors, 1, "encoder.layers")
     check_choice("language", language, _NLLB_LANGUAGES)
     path = Path(vocabulary) if vocabulary else find_beside(checkpoint, ".model")
     processor = load_sentencepiece(path.read_bytes(), str(path))
@@ -150,13 +142,14 @@ def convert_sonar(
     pieces = [processor.id_to_piece(number) for number in range(3, count)]
     dictionary = {piece: number for number, piece in enumerate([*SPECIAL_IDS, *pieces])}
     vocab = read_vocabulary(path, dictionary, LaserText(raw=True, lowercase=False))
-    heads = table.shape[1] // _HEAD_WIDTH
     options = {"pooling": "mean", "norm": "pre", "specials": [["bos"], ["eos"]]}
+    options["heads"] = table.shape[1] // _HEAD_WIDTH
     recorded = {"converted_from": "SONAR (facebookresearch/SONAR)", "language": language}
+    recorded |= {"checkpoint": checkpoint.name, "vocabulary": path.name}
     settings = {"languages": languages, "max_length_tokens": max_length_tokens}
-    settings["overwrite"] = overwrite
+    params = _encoder(tensors, 1, "encoder.layers")
     return _save(
-        directory, checkpoint, path, vocab, table, params, heads, options, recorded, settings
+        directory, vocab, table, params, options, recorded, overwrite=overwrite, **settings
     )
 
 
@@ -185,41 +178,31 @@ def _encoder(tensors: Tensors, library: int, layers: str) -> dict[str, Any]:
 
 def _save(
     directory: str | os.PathLike[str],
-    checkpoint: Path,
-    vocabulary: Path,
     vocab: LaserVocab,
     table: np.ndarray,
     params: dict[str, Any],
-    heads: Any,
     options: Mapping[str, Any],
     recorded: dict[str, Any],
-    settings: Mapping[str, Any],
+    **settings: Any,
 ) -> dict[str, Any]:
-    recorded |= {"checkpoint": checkpoint.name, "vocabulary": vocabulary.name}
-    if type(heads) is not int or heads < 1 or table.shape[1] % heads:
+    width, heads = table.shape[1], options["heads"]
+    if type(heads) is not int or heads < 1 or width % heads:
         raise ValueError(
-            f"{checkpoint}: the attention heads must divide the width {table.shape[1]}; found "
+            f"{recorded['checkpoint']}: the attention heads must divide the width {width}; found "
             f"{heads!r:.40}"
         )
-    blocks = [name for name in params if name.startswith("blocks_")]
-    save_model(
-        directory,
-        family=FAMILY,
-        encoder_args={
-            "vocab_size": len(table),
-            "vocab_multiple": 1,
-            "width": table.shape[1],
-            "layers": len(blocks),
-            "heads": heads,
-            "ffn_width": params["blocks_0"]["ffn"]["inner"]["kernel"].shape[1],
-            "last_norm": "final_norm" in params,
-            **options,
-        },
-        params={"embed": {"embedding": table}, **params},
-        vocab=vocab,
-        training=recorded,
-        **settings,
-    )
+    arguments = {
+        "vocab_size": len(table),
+        "vocab_multiple": 1,
+        "width": width,
+        "layers": sum(name.startswith("blocks_") for name in params),
+        "ffn_width": params["blocks_0"]["ffn"]["inner"]["kernel"].shape[1],
+        "last_norm": "final_norm" in params,
+        **options,
+    }
+    params = {"embed": {"embedding": table}, **params}
+    arguments = {"encoder_args": arguments, "params": params, "vocab": vocab, **settings}
+    save_model(directory, family="fairseq", training=recorded, **arguments)
     return recorded
 
 
@@ -238,12 +221,7 @@ def find_beside(path: Path, suffix: str, shared: str = "") -> Path:
 
 
 def read_vocabulary(path: Path, dictionary: Mapping[str, int], text: LaserText) -> LaserVocab:
-    """The vocabulary of a dictionary and the file of its splitter; ValueError if it is broken."""
-    files = {DICTIONARY_FILE: dictionary_file(dictionary)}
-    if path.suffix == ".fcodes":
-        files[CODES_FILE] = path.read_bytes()
-        files[VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
-    else:
-        files[SENTENCEPIECE_FILE] = path.read_bytes()
+    """The vocabulary of a dictionary and a SentencePiece model; ValueError if it is broken."""
+    files = {DICTIONARY_FILE: dictionary_file(dictionary), SENTENCEPIECE_FILE: path.read_bytes()}
     with named(path):
         return LaserVocab(files, text)

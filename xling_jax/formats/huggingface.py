@@ -13,20 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from xling_jax.devices import DTYPES
 from xling_jax.encode.model_directory import save_model
 from xling_jax.formats.huggingface_files import Tensors, read_adapter, read_origin
 from xling_jax.formats.huggingface_layouts import Published, encoder_params, read_config
 from xling_jax.formats.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
-from xling_jax.formats.modules import Modules, Projection, list_modules, read_modules
+from xling_jax.formats.modules import Modules, read_modules
 from xling_jax.models.numpy_bert import LAYER_NORM
+from xling_jax.models.numpy_layers import POOLINGS
 from xling_jax.registry import check_choice
 from xling_jax.text.huggingface_vocab import HuggingFaceVocab
-
-# `pooler` is BERT's dense layer with tanh on the first token, as in LaBSE.
-POOLINGS = ("mean", "first", "max", "last", "pooler")
 
 
 def convert_huggingface(
@@ -35,7 +30,6 @@ def convert_huggingface(
     *,
     pooling: str | None = None,
     layer: int | None = None,
-    compute_dtype: str | None = None,
     prefix: str | None = None,
     language: str | None = None,
     base: str | os.PathLike[str] | None = None,
@@ -48,13 +42,11 @@ def convert_huggingface(
     Args:
         source: directory with `config.json` or `modules.json`.
         directory: where to write.
-        pooling: one of `POOLINGS`. None takes what `modules.json` says, dense layers,
-            normalization, prompts and width included, and the mean where there is none; otherwise
-            the transformer alone is converted.
+        pooling: `first`, `mean`, `max` or `last`. None takes what `modules.json` says, dense
+            layers, normalization, prompts and width included, and the mean where there is none;
+            otherwise the transformer alone is converted.
         layer: number of the layer whose states are pooled, from 1; 0 for the embeddings. None is
             the last.
-        compute_dtype: of `devices.DTYPES`, recorded as what the model computes in unless
-            `xling_jax.load` is given another. Parameters stay float32.
         prefix: before every text, such as e5's "query: ", in place of the prompts of
             sentence-transformers. None keeps these, to be chosen when text is encoded.
         language: whose Moses rules split the text, for XLM only; None is English.
@@ -67,14 +59,11 @@ def convert_huggingface(
     ValueError if a file is missing or broken, or an argument is out of range.
     """
     source = Path(source)
-    rows = list_modules(source) if pooling is None and layer is None else None
-    if rows and rows[0].kind == "StaticEmbedding":
-        raise ValueError(
-            f"{source}: holds a StaticEmbedding, not a transformer; convert it with --from "
-            "sentence-transformers"
-        )
-    modules = read_modules(source, rows) if rows else None
-    transformer = modules.transformer if modules else source
+    modules = read_modules(source) if pooling is None and layer is None else None
+    if modules is None:
+        check_choice("pooling", pooling or "mean", POOLINGS)
+        modules = Modules(source, pooling or "mean")
+    transformer = modules.transformer
     adapter = read_adapter(transformer, base)
     weights = adapter.base if adapter else transformer
     published = read_config(weights)
@@ -83,7 +72,6 @@ def convert_huggingface(
             f"language={language!r}: only XLM's tokenizer has rules by language; leave it out, or "
             "record the training languages as languages"
         )
-    modules = modules or _modules(pooling or "mean", weights, published)
     has_tokenizer = any((transformer / name).is_file() for name in TOKENIZER_FILES)
     vocab, tokenizer_limit = read_tokenizer(
         transformer if has_tokenizer else weights,
@@ -92,7 +80,7 @@ def convert_huggingface(
         language=language or "en",
         lowercase=modules.lowercase,
     )
-    arguments = _encoder_arguments(published, modules, vocab, layer, compute_dtype)
+    arguments = _encoder_arguments(published, modules, vocab, layer)
     positions = arguments["max_length_tokens"]
     if max_length_tokens is None:
         # As sentence-transformers, whose limit replaces the tokenizer's.
@@ -106,10 +94,16 @@ def convert_huggingface(
     tensors = Tensors(weights)
     if adapter:
         adapter.apply(tensors)
+    params = encoder_params(tensors, published, arguments)
     head = [modules.pooling]
-    for dense in modules.projections:
-        is_norm = dense.activation == LAYER_NORM
-        head.append("layer norm" if is_norm else f"dense {dense.width} {dense.activation}")
+    for number, (folder, inputs, (width, activation, use_bias)) in enumerate(modules.projections):
+        own, name = Tensors(folder), f"projections_{number}"
+        if activation == LAYER_NORM:
+            head.append("layer norm")
+            params[name] = own.norm("norm", width)
+        else:
+            head.append(f"dense {width} {activation}")
+            params[name] = own.dense("linear", inputs, width, use_bias)
     use = modules.use if prefix is None else modules.use._replace(prompts={}, default_prompt=None)
     origin, of_card = read_origin(source)
     training = {
@@ -123,11 +117,6 @@ def convert_huggingface(
         "encoder": dict(published.dropout),
         **({"similarity": use.similarity} if use.similarity else {}),
     }
-    params = encoder_params(tensors, published, arguments)
-    for number, projection in enumerate(modules.projections):
-        is_own = projection.directory == weights  # a pooler
-        own = tensors if is_own else Tensors(projection.directory)
-        params[f"projections_{number}"] = _projection_params(projection, own)
     save_model(
         directory,
         family=published.layout.family,
@@ -145,33 +134,13 @@ def convert_huggingface(
     return training
 
 
-def _modules(pooling: str, transformer: Path, published: Published) -> Modules:
-    """The transformer alone, with a pooling."""
-    check_choice("pooling", pooling, POOLINGS)
-    if pooling != "pooler":
-        return Modules(transformer, pooling)
-    width = published.sizes["width"]
-    if not published.layout.has_pooler:
-        raise ValueError(
-            f"pooling='pooler': {published.model_type} has no such layer; use mean or first"
-        )
-    pooler = Projection(transformer, "pooler.dense", width, width, "tanh", True)
-    return Modules(transformer, "first", (pooler,))
-
-
 def _encoder_arguments(
-    published: Published,
-    modules: Modules,
-    vocab: HuggingFaceVocab,
-    layer: int | None,
-    compute_dtype: str | None,
+    published: Published, modules: Modules, vocab: HuggingFaceVocab, layer: int | None
 ) -> dict[str, Any]:
     """Constructor arguments of the encoder, which may end at an earlier layer."""
     layers = published.sizes["layers"]
     if layer is not None and not 0 <= layer <= layers:
         raise ValueError(f"layer={layer} must be from 0 to {layers}, the layers of the model")
-    if compute_dtype is not None:
-        check_choice("compute_dtype", compute_dtype, DTYPES)
     arguments = {
         **published.sizes,
         # With rows for padding and for added tokens that the published table lacks; Gemma's
@@ -183,28 +152,15 @@ def _encoder_arguments(
         **({} if published.unplaced_id is None else {"unplaced_id": published.unplaced_id}),
         "pooling": modules.pooling,
         "pool_specials": True,
-        "projections": [[p.width, p.activation, p.use_bias] for p in modules.projections],
+        "projections": [list(projection.layer) for projection in modules.projections],
         "normalize": modules.normalize,
         "pad_id": vocab.pad_id,
-        **({"dtype": compute_dtype} if compute_dtype else {}),
     }
     if published.layout.family == "rotary":
-        kept = [number for number in arguments["local_layers"] if number < arguments["layers"]]
-        final_norm = arguments["final_norm"] and arguments["layers"] == layers
         specials = (("bos", vocab.bos_id), ("eos", vocab.eos_id))
         arguments |= {
-            "local_layers": kept,
-            "final_norm": final_norm,
+            "local_layers": [n for n in arguments["local_layers"] if n < arguments["layers"]],
+            "final_norm": arguments["final_norm"] and arguments["layers"] == layers,
             "specials": [[name] if number is not None else [] for name, number in specials],
         }
     return arguments
-
-
-def _projection_params(dense: Projection, tensors: Tensors) -> dict[str, np.ndarray]:
-    tensors.prefix = ""
-    # A pooler's name has the prefix of the transformer's.
-    ends = (name for name in tensors.names if f".{name}".endswith(f".{dense.tensor}.weight"))
-    name = next(ends, dense.tensor).removesuffix(".weight")
-    if dense.activation == LAYER_NORM:
-        return tensors.norm(name, dense.width)
-    return tensors.dense(name, dense.inputs, dense.width, use_bias=dense.use_bias)

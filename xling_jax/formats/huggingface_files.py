@@ -49,7 +49,6 @@ _POINTER = b"version https://git-lfs"
 
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _ADAPTER_PREFIX = "base_model.model."
-_MODEL_PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.", "transformer.", "model.")
 
 # Key of adapter_config.json -> its supported values. Other keys must be null, false or empty, or
 # are read below or do not change the merged weights.
@@ -231,12 +230,7 @@ class Tensors:
     def take(self, name: str, *shape: int) -> np.ndarray:
         """Returns a tensor; ValueError if it is missing, has another shape or is not of floats."""
         name = self.prefix + name
-        if name not in self._readers:
-            raise ValueError(
-                f"{self.path}: tensor {name} {list(shape)} is missing; it holds {len(self.names)} "
-                f"tensors, such as {', '.join(sorted(self.names)[:2]) or 'none'}"
-            )
-        value = self._readers[name]()
+        value = self.table(name, _FLOATS)
         if value.shape != shape:
             raise ValueError(
                 f"{self.path}: tensor {name} must be {list(shape)}; found {list(value.shape)}"
@@ -248,14 +242,14 @@ class Tensors:
             value = value + outer @ inner
         return value
 
-    def table(self, name: str) -> np.ndarray:
+    def table(self, name: str, dtypes: Sequence[str] = (*_FLOATS, *_INTEGERS)) -> np.ndarray:
         """Returns a tensor of any shape: float32, or integers as stored; ValueError for others."""
         if name not in self._readers:
             raise ValueError(
-                f"{self.path}: tensor {name} is missing; found "
-                f"{', '.join(sorted(self.names)[:5]) or 'none'}"
+                f"{self.path}: tensor {name} is missing; it holds {len(self.names)} tensors, such "
+                f"as {', '.join(sorted(self.names)[:2]) or 'none'}"
             )
-        return self._readers[name](dtypes=(*_FLOATS, *_INTEGERS))
+        return self._readers[name](dtypes=dtypes)
 
     def norm(self, name: str, width: int) -> dict[str, np.ndarray]:
         """Parameters of a layer norm in Linen."""
@@ -358,9 +352,10 @@ class Adapter(NamedTuple):
         """Adds the products to matrices of the base as they are read; ValueError without these."""
         added = {}
         for name, factors in self.factors.items():
-            names = (name, *(name.removeprefix(prefix) for prefix in _MODEL_PREFIXES))
-            names += tuple(f"{prefix}{name}" for prefix in _MODEL_PREFIXES)
-            found = next((f"{n}.weight" for n in names if f"{n}.weight" in tensors.names), None)
+            # Either may be of a model with a task's head, whose names begin with bert. or the like.
+            end = f".{name}.weight"
+            dotted = (f".{other}" for other in tensors.names)
+            found = next((n[1:] for n in dotted if n.endswith(end) or end.endswith(n)), None)
             if found is None:
                 raise ValueError(
                     f"{tensors.path}: has no {name}.weight, for which the adapter is; it is not "

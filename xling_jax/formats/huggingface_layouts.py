@@ -18,27 +18,42 @@ from xling_jax.models.numpy_bert import POSITION_BUCKETS
 from xling_jax.registry import check_choice
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
+# Family of our encoder -> key of config.json -> the only supported value.
+_REQUIRED: dict[str, dict[str, Any]] = {
+    "bert": {
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+        "causal": False,
+        "is_encoder": True,
+        "asm": False,
+    },
+    "rotary": {
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "attn_logit_softcapping": None,
+        "partial_rotary_factor": 1.0,
+    },
+}
+_DROPOUT = {"bert": 0.1, "rotary": 0.0}  # rates of absent keys
 
 
 class Layout(NamedTuple):
     """Names of the settings and tensors of one kind of model.
 
     Attributes:
-        family: of our encoder.
-        required: key of config.json -> the only supported value.
         sizes: our name -> key of config.json.
-        token, token_type, position, position_bias: names of tables, "" without one.
-        embedding_norm, final_norm: names of norms around the layers, "" without one.
+        token, token_type, position, position_bias: tables, "" without one.
+        embedding_norm, final_norm: norms around the layers, "" without one.
         layer: our name -> names of those matrices in layer {}, joined where there are several, or
             of that norm, without `.weight` and `.bias`.
-        epsilon: our name, key of config.json, default.
-        activation: key of config.json, default; "" if `gelu_activation` chooses gelu or relu.
         dropout: our rate -> key of config.json, "" where the original has none.
-        dropout_default: of absent keys.
+        family: of our encoder.
+        epsilon: our name, key of config.json, default.
+        activation: key of config.json, default.
         pad_id: default of `pad_token_id`.
         skips_padding: whether positions are counted from pad_id + 1.
         has_bias: whether all dense layers and norms have one; else the sizes say which.
-        has_pooler: whether there is a dense layer on the first token, `pooler.dense`.
         gate_first: whether one matrix for `ffn_inner` holds the gate first.
         norm_offset: what is added to the stored scale of norms.
         own: (config, sizes) -> further arguments of the encoder.
@@ -50,25 +65,15 @@ class Layout(NamedTuple):
     layer: Mapping[str, str]
     dropout: Mapping[str, str]
     family: str = "bert"
-    required: Mapping[str, Any] = {
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "position_embedding_type": "absolute",
-        "causal": False,
-        "is_encoder": True,
-        "asm": False,
-    }
     position: str = ""
     token_type: str = ""
     position_bias: str = ""
     final_norm: str = ""
     epsilon: tuple[str, str, float] = ("layer_norm_epsilon", "layer_norm_eps", 1e-12)
     activation: tuple[str, str] = ("hidden_act", "gelu")
-    dropout_default: float = 0.1
     pad_id: int = 0
     skips_padding: bool = False
     has_bias: bool = True
-    has_pooler: bool = False
     gate_first: bool = False
     norm_offset: float = 0.0
     own: Callable[[Settings, dict[str, Any]], dict[str, Any]] = lambda config, sizes: {}
@@ -78,8 +83,7 @@ class Published(NamedTuple):
     """The transformer of a directory, with the sizes and dropout rates of our encoder.
 
     Its tables have `vocab_size` rows of tokens, `positions`, `token_types` and `position_buckets`,
-    0 without one; `first_position` is the row of the first token. `unplaced_id` is that of a token
-    which positions do not count, and `counts_left` says whether they count padding on the left.
+    0 without one. `unplaced_id` is that of a token which positions do not count.
     """
 
     model_type: str
@@ -89,94 +93,66 @@ class Published(NamedTuple):
     vocab_size: int
     positions: int
     token_types: int
-    first_position: int = 0
     position_buckets: int = 0
     unplaced_id: int | None = None
-    counts_left: bool = False
+
+    @property
+    def first_position(self) -> int:
+        """The row of the position of the first token."""
+        return 0 if self.unplaced_id is None else self.unplaced_id + 1
 
 
 def read_config(directory: Path) -> Published:
     """Reads the `config.json` of a transformer; ValueError for kinds or settings not supported."""
     config = read_settings(directory / CONFIG_FILE)
-    model_type = config.get("model_type")
-    if model_type == "new":
-        raise ValueError(
-            f"{config.path}: model_type 'new' is Python code in the directory, which is not run; "
-            "take the model in the layout of transformers 5, model_type 'gte'"
-        )
-    if not isinstance(model_type, str) or model_type not in LAYOUTS:
-        raise ValueError(
-            f"{config.path}: model_type {model_type!r:.60} is not supported; it must be one of "
-            f"{', '.join(LAYOUTS)}"
-        )
+    kind = config.get("model_type")
     if config.get("auto_map"):
         raise ValueError(
-            f"{config.path}: auto_map names Python code in the directory, which is not run; if "
-            f"the vectors are those of transformers' own {model_type}, remove auto_map"
+            f"{config.path}: auto_map names Python code in the directory, which is not run; take "
+            "the model in a layout of transformers (gte for model_type 'new'), or remove auto_map "
+            f"if the vectors are those of transformers' own {kind}"
         )
-    layout = LAYOUTS[model_type]
-    config.require(layout.required)
-    if model_type == "xlm":
+    check_choice(f"{config.path}: model_type", kind, LAYOUTS)
+    layout = LAYOUTS[kind]
+    config.require(_REQUIRED[layout.family])
+    if kind == "xlm":
         config.setdefault("vocab_size", config.get("n_words"))
     sizes: dict[str, Any] = {ours: config.size(key) for ours, key in layout.sizes.items()}
     sizes.setdefault("ffn_width", 4 * sizes["width"])
     vocab_size, positions = sizes.pop("vocab_size"), sizes.pop("positions")
-    key, default = layout.activation
-    if key:
-        sizes["activation"] = config.activation(key, default)
-    else:
-        sizes["activation"] = "gelu" if config.get("gelu_activation", True) else "relu"
+    sizes["activation"] = config.activation(*layout.activation)
     ours, key, default = layout.epsilon
     sizes[ours] = config.number(key, default)
     sizes |= layout.own(config, sizes)
-    if "head_width" not in sizes and sizes["width"] % sizes["heads"]:
-        width, heads = (f"{layout.sizes[name]}={sizes[name]}" for name in ("width", "heads"))
-        raise ValueError(f"{config.path}: {heads} must divide {width}")
     if layout.family == "rotary":
-        _check_heads(config.path, sizes)
+        sizes.setdefault("head_width", sizes["width"] // sizes["heads"])
+        sizes.setdefault("kv_heads", sizes["heads"])
     has_types = layout.token_type and config.get("type_vocab_size") != 0
-    return Published(
-        model_type,
-        layout,
-        sizes=sizes,
-        dropout={
-            ours: config.rate(key, layout.dropout_default) if key else 0.0
-            for ours, key in layout.dropout.items()
-        },
-        vocab_size=vocab_size,
-        positions=positions,
-        token_types=config.size("type_vocab_size", 2) if has_types else 0,
-        **(_positions(config, layout, vocab_size) if layout.position else {}),
-    )
-
-
-def _check_heads(path: Path, sizes: dict[str, Any]) -> None:
-    """Adds `head_width`; ValueError where pairs of dimensions or groups of heads are cut."""
-    width = sizes.setdefault("head_width", sizes["width"] // sizes["heads"])
-    if width % 2:
-        raise ValueError(f"{path}: heads must have an even width; found {width}")
-    groups = sizes.setdefault("kv_heads", sizes["heads"])
-    if sizes["heads"] % groups:
-        raise ValueError(
-            f"{path}: num_key_value_heads={groups} must divide num_attention_heads={sizes['heads']}"
-        )
-
-
-def _positions(config: Settings, layout: Layout, vocab_size: int) -> dict[str, Any]:
-    """How tokens are counted, and the buckets of distances."""
-    pad_id = config.get("pad_token_id", config.get("pad_index"))
-    pad_id = layout.pad_id if pad_id is None else pad_id
-    if type(pad_id) is not int or not 0 <= pad_id < vocab_size:
-        raise config.error("pad_token_id", "an id")
-    buckets = 0
+    buckets, unplaced_id = 0, None
     if layout.position_bias:
         buckets = config.size("relative_attention_num_buckets", POSITION_BUCKETS)
         if buckets < POSITION_BUCKETS:
             raise config.error("relative_attention_num_buckets", f"at least {POSITION_BUCKETS}")
-        pad_id = layout.pad_id  # MPNet counts positions from it whatever its config says
-    if not layout.skips_padding:
-        return {"counts_left": True, "position_buckets": buckets}
-    return {"first_position": pad_id + 1, "unplaced_id": pad_id, "position_buckets": buckets}
+    if layout.skips_padding:
+        unplaced_id = config.get("pad_token_id")
+        # MPNet counts positions from its own whatever its config says.
+        if unplaced_id is None or layout.position_bias:
+            unplaced_id = layout.pad_id
+        if type(unplaced_id) is not int or not 0 <= unplaced_id < vocab_size:
+            raise config.error("pad_token_id", "an id")
+    rates = layout.dropout.items()
+    usual = _DROPOUT[layout.family]
+    return Published(
+        kind,
+        layout,
+        sizes=sizes,
+        dropout={ours: config.rate(key, usual) if key else 0.0 for ours, key in rates},
+        vocab_size=vocab_size,
+        positions=positions,
+        token_types=config.size("type_vocab_size", 2) if has_types else 0,
+        position_buckets=buckets,
+        unplaced_id=unplaced_id,
+    )
 
 
 def encoder_params(
@@ -259,6 +235,10 @@ def _norm(tensors: Tensors, name: str, width: int, published: Published) -> dict
     if layout.has_bias or published.sizes.get("norm_bias"):
         return tensors.norm(name, width)
     return {"scale": tensors.take(f"{name}.weight", width) + np.float32(layout.norm_offset)}
+
+
+def _xlm(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
+    return {"activation": "gelu" if config.get("gelu_activation", True) else "relu"}
 
 
 def _modernbert(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -361,10 +341,8 @@ def _local_layers(
 
 def _one_rope(config: Settings, theta: float) -> dict[str, Any]:
     """The rotation of a model with one for all layers."""
+    config.require({"original_max_position_embeddings": None})
     found = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    original = config.get("original_max_position_embeddings")
-    if isinstance(found, dict) and original is not None:  # transformers prefers this one
-        found = {**found, "original_max_position_embeddings": original}
     rope = _rope(config, found, "rope_theta", theta)
     return {"rope": rope, "local_rope": rope}
 
@@ -394,32 +372,24 @@ def _nested_ropes(config: Settings, keys: Mapping[str, str], theta: float) -> di
 
 def _rope(config: Settings, parameters: Any, key: str, default: float) -> list[Any]:
     """The argument `rope` of the encoder, see `models.rotary.rope_frequencies`."""
-    from xling_jax.models.rotary import ROPE_SCALINGS  # with JAX, which others do without
-
     if not isinstance(parameters, dict):
         raise config.error("rope_parameters", "an object")
     parameters = Settings(config.path, parameters)
     number = parameters.number
     theta = number("rope_theta", config.number(key, default))
     kind = parameters.get("rope_type", parameters.get("type", "default"))
-    check_choice(f"{config.path}: rope_type", kind, ("default", "dynamic", *ROPE_SCALINGS))
+    # `dynamic` scales what is longer than the positions of the model.
+    check_choice(f"{config.path}: rope_type", kind, ("default", "dynamic", "linear", "yarn"))
     parameters.require({"partial_rotary_factor": 1.0, "truncate": True})
-    if kind == "default":
+    parameters.require(dict.fromkeys(("mscale", "mscale_all_dim")))
+    if kind in ("default", "dynamic"):
         return [theta]
     scale = number("factor")
-    if kind == "dynamic":  # scales what is longer than the positions of the model
-        return [theta]
     if kind == "linear":
         return [theta, kind, scale]
     positions = float(config.size("max_position_embeddings"))
     original = number("original_max_position_embeddings", positions)
-    if kind == "llama3":
-        return [theta, kind, scale, number("low_freq_factor"), number("high_freq_factor"), original]
-    grows = lambda factor: 0.1 * factor * np.log(scale) + 1.0 if scale > 1 else 1.0
-    factor = grows(1.0)
-    if parameters.get("mscale") and parameters.get("mscale_all_dim"):
-        factor = grows(number("mscale")) / grows(number("mscale_all_dim"))
-    factor = number("attention_factor", float(factor))
+    factor = number("attention_factor", float(0.1 * np.log(scale) + 1) if scale > 1 else 1.0)
     turns = number("beta_fast", 32.0), number("beta_slow", 1.0)
     return [theta, kind, scale, *turns, original, factor]
 
@@ -453,17 +423,10 @@ _BERT = Layout(
         "attention_output_dropout": "hidden_dropout_prob",
     },
     token_type="embeddings.token_type_embeddings",
-    has_pooler=True,
 )
 _ROBERTA = _BERT._replace(pad_id=1, skips_padding=True)
 _DECODER = Layout(
     family="rotary",
-    required={
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "attn_logit_softcapping": None,
-        "partial_rotary_factor": 1.0,
-    },
     sizes=_HIDDEN,
     token="embed_tokens",
     embedding_norm="",
@@ -478,7 +441,6 @@ _DECODER = Layout(
         "key_norm": "layers.{0}.self_attn.k_norm",
     },
     dropout={"attention_dropout": "attention_dropout"},
-    dropout_default=0.0,
     epsilon=("norm_epsilon", "rms_norm_eps", 1e-6),
     has_bias=False,
 )
@@ -500,7 +462,6 @@ LAYOUTS = {
         },
         activation=("activation", "gelu"),
         token_type="",
-        has_pooler=False,
         dropout={
             "dropout": "dropout",
             "attention_dropout": "attention_dropout",
@@ -531,7 +492,7 @@ LAYOUTS = {
             "ffn_outer": "ffns.{0}.lin2",
             "ffn_norm": "layer_norm2.{0}",
         },
-        activation=("", ""),
+        own=_xlm,
         dropout={
             "dropout": "dropout",
             "attention_dropout": "attention_dropout",

@@ -65,14 +65,14 @@ def read_tokenizer(
 ) -> tuple[HuggingFaceVocab, int | None]:
     """Reads the tokenizer of a transformer, and its longest input in tokens if it has one.
 
-    Prefix and language are those of `convert_huggingface`; `lowercase` applies to all text first, a
-    setting of sentence-transformers. ValueError if files are missing or broken, or a special token
-    is not in the vocabulary; ImportError without `tokenizers` where that is needed.
+    `lowercase` applies to all text first, a setting of sentence-transformers. ValueError if files
+    are missing or broken; ImportError without `tokenizers` where that is needed.
     """
     settings = _read_settings(directory)
     settings["tokenizer_class"] = _tokenizer_class(directory, published, settings)
     settings.require(_REQUIRED)
-    if published.counts_left and settings.get("padding_side") == "left":
+    counts_padding = published.layout.position and published.unplaced_id is None
+    if counts_padding and settings.get("padding_side") == "left":
         raise ValueError(
             f"{settings.path}: padding_side must be right: with absolute positions, vectors would "
             "depend on the longest text of their batch; remove it"
@@ -235,17 +235,13 @@ def _ends(
         return encoded.ids[0], encoded.ids[-1]
     if as_in_file and count == special[0] + special[-1]:
         return encoded.ids[0] if special[0] else None, encoded.ids[-1] if special[-1] else None
-    if not count and settings.get("tokenizer_class") in _PLAIN_CLASSES:
-        raise ValueError(
-            f"{where}: has no post_processor, so that transformers adds no special tokens around a "
-            "text; the model needs one in front and one behind"
-        )
     first = settings.get("cls_token") or settings.get("bos_token")
     last = settings.get("sep_token") or settings.get("eos_token")
-    if count or first is None or last is None:
+    is_plain = settings.get("tokenizer_class") in _PLAIN_CLASSES
+    if count or first is None or last is None or is_plain:
         raise ValueError(
-            f"{where}: must put one special token in front of a text and one behind; "
-            f"found {' '.join(encoded.tokens):.60} for 'a'"
+            f"{where}: its post_processor must put one special token in front of a text and one "
+            f"behind; found {' '.join(encoded.tokens):.60} for 'a'"
         )
     to_id = tokenizer.token_to_id
     return _id(to_id, first, "cls_token", where), _id(to_id, last, "sep_token", where)
@@ -254,10 +250,8 @@ def _ends(
 def _check_rows(
     tokenizer: Any, ends: tuple[int | None, int | None], published: Published, where: Path
 ) -> None:
-    """Raises ValueError if the model's table has no rows for the tokenizer's pieces or `ends`.
-
-    Tokens that were added to the pieces may have none: Gemma's table has none for images.
-    """
+    """Raises ValueError if the model's table has no rows for the tokenizer's pieces or `ends`."""
+    # Tokens that were added to the pieces may have none: Gemma's table has none for images.
     pieces = tokenizer.get_vocab(with_added_tokens=False).values()
     needed = max([*pieces, *(number for number in ends if number is not None)], default=-1) + 1
     if needed > published.vocab_size:

@@ -1,9 +1,8 @@
 """Encoders of LASER's own code (facebookresearch/LASER): theirs in, ours out.
 
-    LASER  (2018)  bilstm.93langs.2018-12-26.pt   93langs.fcodes, 93langs.fvocab
-    LASER2 (2022)  laser2.pt                      laser2.spm
-    LASER3 (2022)  laser3-wol_Latn.v1.pt          see `fairseq`
-    exported       encoder.pt                     encoder.spm, or .fcodes and .fvocab of fastBPE
+    LASER2      laser2.pt                laser2.spm
+    LASER3      laser3-wol_Latn.v1.pt    see `fairseq`
+    exported    encoder.pt               encoder.spm
 
 A checkpoint is a dict: `params` (constructor arguments), `model` (tensors), `dictionary` ({piece:
 id}).
@@ -12,7 +11,7 @@ id}).
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +21,13 @@ from xling_jax.formats.huggingface_files import Tensors
 from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.torch_file import import_torch, load_torch
 from xling_jax.text import laser_vocab
-from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserText, LaserVocab
+from xling_jax.text.laser_vocab import LaserText, LaserVocab
 from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
 
 CHECKPOINT_FILE = "encoder.pt"
 
-_SUFFIXES = {SENTENCEPIECE_FILE: ".spm", CODES_FILE: ".fcodes", VOCABULARY_FILE: ".fvocab"}
 _SUPPORTED = (
-    "LASER (bilstm.93langs…), LASER2 (laser2.pt) and LASER3 (laser3-….pt) are supported, and SONAR "
-    "with --from sonar"
+    "LASER2 (laser2.pt) and LASER3 (laser3-….pt) are supported, and SONAR with --from sonar"
 )
 
 # Constructor arguments of LASER's encoder; None where a checkpoint must have them.
@@ -39,14 +36,6 @@ _PARAMS |= {"num_layers": 1, "bidirectional": False}
 
 # Of the pieces that the splitter knows, the share that the dictionary of its checkpoint must hold.
 _MIN_KNOWN_SHARE = 0.5
-
-
-class LaserCheckpoint(NamedTuple):
-    """Arguments and parameters of a `models.laser.LaserEncoder`, and {piece: id}."""
-
-    encoder_args: dict[str, Any]
-    params: dict[str, Any]
-    dictionary: dict[str, int]
 
 
 def convert_laser(
@@ -61,10 +50,9 @@ def convert_laser(
 ) -> dict[str, Any]:
     """Writes a model directory with the vectors of LASER's own code; returns the record of it.
 
-    Without a `vocabulary`, its `.spm` or `.fcodes` file (with the `.fvocab` beside it) is looked
-    for beside the checkpoint. The Moses rules of `language` are applied to all text; `el` also
-    romanizes for an encoder with fastBPE, as LASER does. `languages` are for information. Texts are
-    cut at `max_length_tokens`; LASER itself has no limit.
+    Without a `vocabulary`, its `.spm` file is looked for beside the checkpoint. The Moses rules of
+    `language` are applied to all text. `languages` are for information. Texts are cut at
+    `max_length_tokens`; LASER itself has no limit.
 
     ImportError without PyTorch; ValueError if files are broken or do not belong together.
     """
@@ -80,14 +68,13 @@ def convert_laser(
         settings = {"languages": languages, "max_length_tokens": max_length_tokens}
         settings |= {"vocabulary": vocabulary, "language": language, "overwrite": overwrite}
         return convert_laser3(state, checkpoint, directory, **settings)
-    read = read_laser_checkpoint(checkpoint, state)
-    # SentencePiece marks where a word begins, fastBPE where it goes on.
-    has_pieces = any(piece.startswith("▁") for piece in read.dictionary)
-    suffix = ".spm" if has_pieces else ".fcodes"
-    path = Path(vocabulary) if vocabulary is not None else find_beside(checkpoint, suffix)
-    words = path.suffix == ".fcodes"
-    text = LaserText(language, moses_tokenizer=words, romanize_greek=words and language == "el")
-    vocab = read_vocabulary(path, read.dictionary, text)
+    encoder_args, params, dictionary = read_laser_checkpoint(checkpoint, state)
+    if not any(piece.startswith("▁") for piece in dictionary):
+        raise ValueError(
+            f"{checkpoint}: has words of fastBPE, as LASER of 2018; take LASER2, its successor"
+        )
+    path = Path(vocabulary) if vocabulary is not None else find_beside(checkpoint, ".spm")
+    vocab = read_vocabulary(path, dictionary, LaserText(language))
     pieces = vocab.splitter_pieces()
     known = sum(piece in vocab.dictionary for piece in pieces)
     if known < _MIN_KNOWN_SHARE * len(pieces):
@@ -104,8 +91,8 @@ def convert_laser(
     save_model(
         directory,
         family="laser",
-        encoder_args=read.encoder_args,
-        params=read.params,
+        encoder_args=encoder_args,
+        params=params,
         vocab=vocab,
         languages=languages,
         max_length_tokens=max_length_tokens,
@@ -115,8 +102,13 @@ def convert_laser(
     return training
 
 
-def read_laser_checkpoint(path: Path, state: Any) -> LaserCheckpoint:
-    """What `load_torch` read from a path as a LASER BiLSTM; ValueError if it is another model."""
+def read_laser_checkpoint(
+    path: Path, state: Any
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Arguments and parameters of a `LaserEncoder`, and {piece: id}, of what `load_torch` read.
+
+    ValueError if it is another model.
+    """
     found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
     if not isinstance(state, dict) or not {"params", "model", "dictionary"} <= state.keys():
         raise ValueError(
@@ -157,7 +149,7 @@ def read_laser_checkpoint(path: Path, state: Any) -> LaserCheckpoint:
     for layer in range(layers):
         inputs = directions * hidden if layer else width
         params[f"layers_{layer}"] = _layer(tensors, layer, directions, inputs, hidden)
-    return LaserCheckpoint(encoder_args, params, dictionary)
+    return encoder_args, params, dictionary
 
 
 def _size(params: Any, name: str, default: int | None, path: Path) -> int:
@@ -171,9 +163,9 @@ def _layer(
     tensors: Tensors, layer: int, directions: int, inputs: int, hidden: int
 ) -> dict[str, np.ndarray]:
     """Parameters of one layer; gates are in PyTorch's order, its two biases are added."""
-    suffixes = ("", "_reverse")[:directions]
+    ends = (f"_l{layer}", f"_l{layer}_reverse")[:directions]
     take = lambda name, *shape: np.stack(
-        [tensors.take(f"lstm.{name}_l{layer}{suffix}", 4 * hidden, *shape) for suffix in suffixes]
+        [tensors.take(f"lstm.{name}{end}", 4 * hidden, *shape) for end in ends]
     )
     return {
         "input_kernel": take("weight_ih", inputs).swapaxes(1, 2),
@@ -183,17 +175,14 @@ def _layer(
 
 
 def export_laser(
-    model_directory: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    overwrite: bool = False,
+    model: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False
 ) -> dict[str, Any]:
     """Writes an encoder as the checkpoint and vocabulary files of LASER; returns `files`.
 
     ImportError without PyTorch; ValueError if LASER's code would compute other vectors.
     """
-    spec = load_model(model_directory)
-    _check(spec, os.fspath(model_directory))
+    spec = load_model(model)
+    _check(spec, os.fspath(model))
     torch = import_torch("--to laser writes a PyTorch file, which")
     module, params = spec.module, spec.params
     tensors = {"embed_tokens.weight": params["embedding"]}
@@ -224,10 +213,8 @@ def export_laser(
     }
     with export_directory(output, CHECKPOINT_FILE, overwrite) as fresh:
         torch.save(state, fresh / CHECKPOINT_FILE)
-        for name, suffix in _SUFFIXES.items():
-            if name in spec.vocab.files:
-                path = (fresh / CHECKPOINT_FILE).with_suffix(suffix)
-                path.write_bytes(spec.vocab.files[name])
+        path = (fresh / CHECKPOINT_FILE).with_suffix(".spm")
+        path.write_bytes(spec.vocab.files[SENTENCEPIECE_FILE])
         files = sorted(path.name for path in fresh.iterdir())
     return {"files": files}
 

@@ -4,10 +4,10 @@
     sentence-transformers    a `StaticEmbedding`, with Normalize or without
 
 Both take the mean of the table's rows for the tokens of a text, without special tokens around it.
-model2vec drops unknown tokens and cuts texts at its limit, first by characters; the same directory
-in sentence-transformers counts unknown tokens and is cut where its tokenizer says. Our encoders
-have a vector for unknown tokens. So an exported SentencePiece vocabulary has a token of its own for
-them, and none of its texts has an unknown one.
+model2vec drops unknown tokens and cuts texts at its limit, first by characters; StaticEmbedding
+counts unknown tokens, and its tokenizer cuts. Our encoders have a vector for unknown tokens. So an
+exported SentencePiece vocabulary has a token of its own for them, and none of its texts has an
+unknown one.
 """
 
 import json
@@ -31,8 +31,6 @@ from xling_jax.formats.huggingface_files import (
 )
 from xling_jax.formats.modules import (
     MODULES_FILE,
-    SETTINGS_FILE,
-    Module,
     Use,
     list_modules,
     module_settings,
@@ -52,7 +50,6 @@ from xling_jax.text.vocab import Vocab
 
 # model2vec's, where its config says nothing.
 _MODEL2VEC_LENGTH = 512
-_NESTED = "0_StaticEmbedding"
 # A control character, which `text.vocab.normalize_text` leaves in no text.
 _UNKNOWN = "\x02"
 
@@ -67,7 +64,18 @@ class _Static(NamedTuple):
     use: Use
 
 
-def convert_model2vec(
+def is_static(source: Path) -> bool:
+    """Whether a directory is of model2vec, or its modules begin with a `StaticEmbedding`."""
+    modules = list_modules(source)
+    return modules[0].kind == "StaticEmbedding" if modules else _is_model2vec(source)
+
+
+def _is_model2vec(source: Path) -> bool:
+    config = read_settings(source / CONFIG_FILE, optional=True)  # StaticEmbedding writes none
+    return config.get("model_type", "model2vec" if config else None) == "model2vec"
+
+
+def convert_static(
     source: str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
@@ -75,107 +83,26 @@ def convert_model2vec(
     max_length_tokens: int | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Writes a model directory whose vectors are those of `model2vec.StaticModel`.
+    """Writes a model directory with the vectors of the library that a static encoder is of.
 
-    The source has `model.safetensors`, `tokenizer.json` and `config.json`, or is a
-    `StaticEmbedding` of sentence-transformers, which model2vec reads as well. Tables of float16 and
-    float64 become float32, those of int8 stay as they are; a quantized vocabulary (`mapping`,
-    `weights`) gets a row for each token again. Texts longer than `max_length_tokens`, by default
-    the model's own limit, are cut, as with `max_length` of `StaticModel.encode`. `languages` are
-    for information.
+    Tables of float16 and float64 become float32, those of int8 stay as they are; a quantized
+    vocabulary (`mapping`, `weights`) gets a row for each token again. Texts longer than
+    `max_length_tokens`, by default the model's own limit, are cut, as with `max_length` of
+    `StaticModel.encode`. `languages` are for information.
 
-    Returns the record of the conversion. ValueError if files are broken or do not belong together;
-    ImportError without `tokenizers`.
+    Returns the record of the conversion. ValueError if files are broken or do not belong together,
+    or modules cannot follow; ImportError without `tokenizers`.
     """
-    found = _read_model2vec(Path(source), max_length_tokens)
-    shared = {"languages": languages, "overwrite": overwrite}
-    return _save(Path(source), directory, found, "model2vec", **shared)
-
-
-def convert_static_embedding(
-    source: str | os.PathLike[str],
-    directory: str | os.PathLike[str],
-    *,
-    languages: Sequence[str] = (),
-    max_length_tokens: int | None = None,
-    overwrite: bool = False,
-) -> dict[str, Any]:
-    """Writes a model directory whose vectors are those of a `StaticEmbedding`.
-
-    Otherwise as `convert_model2vec`; a directory of model2vec has a `modules.json` too, and becomes
-    what sentence-transformers makes of it. The limit is that of the tokenizer, mostly none. Modules
-    that cannot follow are a ValueError.
-    """
-    found = _read_static_embedding(Path(source), max_length_tokens)
-    shared = {"languages": languages, "overwrite": overwrite}
-    return _save(Path(source), directory, found, "sentence-transformers", **shared)
-
-
-def _read_model2vec(source: Path, max_length_tokens: int | None) -> _Static:
-    is_nested = not (source / WEIGHTS_FILE).is_file() and (source / _NESTED).is_dir()
-    tables = source / _NESTED if is_nested else source
-    has_settings = is_nested or not (source / CONFIG_FILE).is_file()
-    config = read_settings(source / (SETTINGS_FILE if has_settings else CONFIG_FILE))
-    config.require({"head_config": None})
-    limit = config.get("max_length", _MODEL2VEC_LENGTH)
-    limit = limit and config.size("max_length", _MODEL2VEC_LENGTH)
-    limit = _shorter(limit, max_length_tokens)
-    where = tables / TOKENIZER_FILE
-    tokenizer = _read_tokenizer(where)
-    lengths = sorted(map(len, tokenizer.get_vocab()))
-    if limit is None:
-        tokenizer.no_truncation()
-    else:
-        tokenizer.enable_truncation(limit)
-    characters = limit and limit * int(np.median(lengths))
-    vocab = _vocab(tokenizer, where, drop=unknown_id(tokenizer), max_characters=characters)
-    return _Static(tables, vocab, limit, config.flag("normalize"), Use())
-
-
-def _read_static_embedding(source: Path, max_length_tokens: int | None) -> _Static:
-    modules: list[Module] = list_modules(source) or []
-    kinds = [module.kind for module in modules if module.kind != "Dropout"]
-    normalize = kinds[-1:] == ["Normalize"]
-    if kinds != ["StaticEmbedding", *["Normalize"] * normalize]:
-        raise ValueError(
-            f"{source / MODULES_FILE}: modules must be StaticEmbedding, then Normalize where "
-            f"there is one; found {', '.join(kinds) or 'none'}"
-        )
-    for module in modules[1:]:
-        module_settings(module)
-    tables = modules[0].directory
-    tokenizer = _read_tokenizer(tables / TOKENIZER_FILE)
-    limit = tokenizer.truncation and tokenizer.truncation["max_length"]
-    vocab = _vocab(tokenizer, tables / TOKENIZER_FILE, drop=None)
-    limit = _shorter(limit, max_length_tokens)
-    return _Static(tables, vocab, limit, normalize, read_use(source))
-
-
-def is_static(source: str | os.PathLike[str]) -> bool:
-    """Returns whether the modules of a directory begin with a `StaticEmbedding`."""
-    modules = list_modules(Path(source)) or []
-    return [module.kind for module in modules[:1]] == ["StaticEmbedding"]
-
-
-def _shorter(limit: int | None, max_length_tokens: int | None) -> int | None:
-    """A model's limit, or the one that is asked for instead."""
-    if max_length_tokens is not None and max_length_tokens > (limit or NO_LIMIT):
-        raise ValueError(
-            f"max_length_tokens={max_length_tokens} must be at most {limit or NO_LIMIT}, the "
-            "model's limit"
-        )
-    return max_length_tokens or limit
-
-
-def _save(
-    source: Path, directory: str | os.PathLike[str], found: _Static, library: str, **shared: Any
-) -> dict[str, Any]:
+    source = Path(source)
+    of_model2vec = _is_model2vec(source)
+    read = _read_model2vec if of_model2vec else _read_static_embedding
+    found = read(source, max_length_tokens)
     (origin, of_card), vocab, use = read_origin(source), found.vocab, found.use
     rows, weights = _read_tables(found.tables, vocab)
     is_int8 = rows.dtype == np.int8
     names = ("rows", "factor") if is_int8 else ("embedding", "token_weight")
     recorded = {
-        "converted_from": library,
+        "converted_from": "model2vec" if of_model2vec else "sentence-transformers",
         **origin,
         "storage": rows.dtype.name,
         "unknown_tokens": "counted" if vocab.pad_id == vocab.size - 1 else "dropped",
@@ -195,14 +122,60 @@ def _save(
         },
         params=dict(zip(names, (rows, weights))),
         vocab=vocab,
+        languages=languages or of_card,
         max_length_tokens=found.limit or NO_LIMIT,
         training=recorded,
         prompts=use.prompts,
         default_prompt=use.default_prompt,
         truncate_dim=use.truncate_dim,
-        **shared | {"languages": shared["languages"] or of_card},
+        overwrite=overwrite,
     )
     return recorded
+
+
+def _read_model2vec(source: Path, max_length_tokens: int | None) -> _Static:
+    config = read_settings(source / CONFIG_FILE)
+    config.require({"head_config": None})
+    limit = config.get("max_length", _MODEL2VEC_LENGTH)
+    limit = _shorter(limit and config.size("max_length", limit), max_length_tokens)
+    tokenizer = _read_tokenizer(source / TOKENIZER_FILE)
+    lengths = sorted(map(len, tokenizer.get_vocab()))
+    if limit is None:
+        tokenizer.no_truncation()
+    else:
+        tokenizer.enable_truncation(limit)
+    characters = limit and limit * int(np.median(lengths))
+    vocab = _vocab(tokenizer, source, drop=unknown_id(tokenizer), max_characters=characters)
+    return _Static(source, vocab, limit, config.flag("normalize"), Use())
+
+
+def _read_static_embedding(source: Path, max_length_tokens: int | None) -> _Static:
+    modules = list_modules(source)
+    kinds = [module.kind for module in modules if module.kind != "Dropout"]
+    normalize = kinds[-1:] == ["Normalize"]
+    if kinds != ["StaticEmbedding", *["Normalize"] * normalize]:
+        raise ValueError(
+            f"{source / MODULES_FILE}: modules must be StaticEmbedding, then Normalize where "
+            f"there is one; found {', '.join(kinds) or 'none'}"
+        )
+    for module in modules[1:]:
+        module_settings(module)
+    tables = modules[0].directory
+    tokenizer = _read_tokenizer(tables / TOKENIZER_FILE)
+    limit = tokenizer.truncation and tokenizer.truncation["max_length"]
+    vocab = _vocab(tokenizer, tables, drop=None)
+    limit = _shorter(limit, max_length_tokens)
+    return _Static(tables, vocab, limit, normalize, read_use(source))
+
+
+def _shorter(limit: int | None, max_length_tokens: int | None) -> int | None:
+    """A model's limit, or the one that is asked for instead."""
+    if max_length_tokens is not None and max_length_tokens > (limit or NO_LIMIT):
+        raise ValueError(
+            f"max_length_tokens={max_length_tokens} must be at most {limit or NO_LIMIT}, the "
+            "model's limit"
+        )
+    return max_length_tokens or limit
 
 
 def _read_tables(directory: Path, vocab: HuggingFaceVocab) -> tuple[np.ndarray, np.ndarray]:
@@ -211,15 +184,8 @@ def _read_tables(directory: Path, vocab: HuggingFaceVocab) -> tuple[np.ndarray, 
     The ids of a tokenizer may end before the table, and that of padding may follow it.
     """
     tensors = Tensors(directory)
-    names = ("embedding.weight", "embeddings")
-    found = next((name for name in names if name in tensors.names), None)
-    if found is None:
-        some = ", ".join(sorted(tensors.names)[:2]) or "none"
-        raise ValueError(
-            f"{tensors.path}: tensor {names[1]} is missing; found {some}; a transformer converts "
-            "with --from huggingface"
-        )
-    rows = tensors.table(found)
+    name = "embedding.weight"
+    rows = tensors.table(name if name in tensors.names else "embeddings")
     if "mapping" in tensors.names:
         mapping = tensors.table("mapping")
         is_below = ((mapping >= 0) & (mapping < len(rows))).all()
@@ -229,10 +195,9 @@ def _read_tables(directory: Path, vocab: HuggingFaceVocab) -> tuple[np.ndarray, 
                 f"{mapping.dtype} {list(mapping.shape)}"
             )
         rows = rows[mapping]
+    weights = np.ones(len(rows), np.float32)
     if "weights" in tensors.names:
         weights = tensors.take("weights", len(rows))
-    else:
-        weights = np.ones(len(rows), np.float32)
     missing = vocab.size - len(rows)
     is_padding = missing == 1 and vocab.pad_id == len(rows)
     if rows.ndim != 2 or rows.dtype not in (np.float32, np.int8) or missing > is_padding:
@@ -254,7 +219,7 @@ def _read_tokenizer(path: Path) -> Any:
 
 
 def _vocab(
-    tokenizer: Any, path: Path, *, drop: int | None, max_characters: int | None = None
+    tokenizer: Any, tables: Path, *, drop: int | None, max_characters: int | None = None
 ) -> HuggingFaceVocab:
     """The vocabulary whose padding is the token to drop, or else an id of its own."""
     tokenizer.no_padding()
@@ -266,7 +231,7 @@ def _vocab(
         truncates=True,
         max_characters=max_characters,
     )
-    with named(path):
+    with named(tables / TOKENIZER_FILE):
         return HuggingFaceVocab({TOKENIZER_FILE: tokenizer.to_str().encode()}, text)
 
 

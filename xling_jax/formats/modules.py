@@ -86,14 +86,11 @@ class Module(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """A dense layer or a layer norm after the pooling."""
+    """A layer after the pooling: where its tensors are, and what it is in `BertOptions`."""
 
-    directory: Path  # with its tensors
-    tensor: str  # their name, without `.weight` and `.bias`
+    directory: Path
     inputs: int
-    width: int
-    activation: str  # key of `models.bert.ACTIVATIONS`, or `LAYER_NORM`
-    use_bias: bool
+    layer: tuple[int, str, bool]
 
 
 class Use(NamedTuple):
@@ -123,14 +120,14 @@ class Modules(NamedTuple):
     use: Use = Use()
 
 
-def list_modules(directory: Path) -> list[Module] | None:
-    """Reads the `modules.json` of sentence-transformers; None if there is none.
+def list_modules(directory: Path) -> list[Module]:
+    """Reads the `modules.json` of sentence-transformers; [] if there is none.
 
     ValueError for a module that is not of sentence-transformers or takes arguments of its own.
     """
     path = directory / MODULES_FILE
     if not path.is_file():
-        return None
+        return []
     rows = read_json(path)
     try:
         modules = [Module(str(row["type"]), directory / row["path"]) for row in rows]
@@ -148,12 +145,14 @@ def list_modules(directory: Path) -> list[Module] | None:
     return [Module(kind.rsplit(".", 1)[-1], path) for kind, path in modules]
 
 
-def read_modules(directory: Path, modules: list[Module]) -> Modules:
-    """Reads the directories of modules that begin with a transformer.
+def read_modules(directory: Path) -> Modules | None:
+    """Reads the directories of modules; None if there are none.
 
     ValueError unless they are a transformer, a pooling, any number of dense layers, norms and
     dropouts, and at most one normalization, in order.
     """
+    if not (modules := list_modules(directory)):
+        return None
     kinds = [module.kind for module in modules]
     normalize = kinds[-1:] == ["Normalize"]
     middle = modules[2 : len(modules) - normalize]
@@ -245,7 +244,7 @@ def _projection(module: Module) -> Projection | None:
         return None
     if module.kind == "LayerNorm":
         width = settings.size("dimension")
-        return Projection(module.directory, "norm", width, width, LAYER_NORM, True)
+        return Projection(module.directory, width, (width, LAYER_NORM, True))
     name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation = TORCH_ACTIVATIONS.get(name.rsplit(".", 1)[-1])
     if activation is None or not name.startswith("torch.nn."):
@@ -253,14 +252,8 @@ def _projection(module: Module) -> Projection | None:
             f"{path}: activation_function must be one of PyTorch's "
             f"{', '.join(TORCH_ACTIVATIONS)}; found {name!r:.60}"
         )
-    return Projection(
-        directory=module.directory,
-        tensor="linear",
-        inputs=settings.size("in_features"),
-        width=settings.size("out_features"),
-        activation=activation,
-        use_bias=bool(settings.get("bias", True)),
-    )
+    layer = settings.size("out_features"), activation, bool(settings.get("bias", True))
+    return Projection(module.directory, settings.size("in_features"), layer)
 
 
 def write_modules(directory: Path, kinds: Sequence[str]) -> list[Path]:

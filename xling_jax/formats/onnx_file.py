@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +21,12 @@ from typing import Any
 import numpy as np
 
 from xling_jax.encode.model_card import encoder_name, export_card, promise
-from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
-from xling_jax.formats.registry import QUANTIZATIONS, export_directory
+from xling_jax.encode.model_directory import CARD_FILE, PARAMS_FILE, ModelSpec, load_model
+from xling_jax.formats.registry import export_directory
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
-from xling_jax.registry import check_choice, import_extra
+from xling_jax.registry import import_extra
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab
 from xling_jax.text.vocabularies import record, write_vocab
-
-_logger = logging.getLogger(__name__)
 
 MODEL_FILE = "model.onnx"
 _PACKAGES = ("onnx", "onnxruntime")
@@ -68,62 +65,43 @@ vectors = session.run(None, {{"tokens": tokens}})[0]{cut}
 
 
 def export_onnx(
-    model_directory: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    quantize: str | None = None,
-    overwrite: bool = False,
+    model: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False
 ) -> dict[str, Any]:
     """Writes an encoder as an ONNX file with its tokenizer.
 
-    The graph is run before it is written and compared with the encoder. With `quantize="int8"`
-    weights have 8 bits: those of static encoders with a factor for each row; of others with one for
-    each column, and with activations quantized as they come (onnxruntime's dynamic quantization).
+    The graph is run before it is written and compared with the encoder.
 
-    Returns `size_mb`, and `largest_difference`, or with quantization `mean_cosine`, from the
-    encoder's vectors of random tokens. ImportError without onnx, onnxruntime or jax2onnx;
-    ValueError if the model exceeds 2 GB, or its graph computes something else.
+    Returns `size_mb`, and `largest_difference` from the encoder's vectors of random tokens.
+    ImportError without onnx, onnxruntime or jax2onnx; ValueError if the model exceeds 2 GB, or its
+    graph computes something else.
     """
-    if quantize is not None:
-        check_choice("quantize", quantize, QUANTIZATIONS)
     onnx, onnxruntime = (import_extra(name, "onnx", "--to onnx") for name in _PACKAGES)
-    spec = load_model(model_directory)
-    num_bytes = sum(value.nbytes for value in _leaves(spec.stored))
+    spec = load_model(model)
+    num_bytes = (Path(model) / PARAMS_FILE).stat().st_size
     if num_bytes > _MOST_BYTES:
         raise ValueError(
-            f"{os.fspath(model_directory)}: has {num_bytes / 1e9:.1f} GB of parameters; an ONNX "
-            "file holds 2 GB; export a smaller encoder, or use --to sentence-transformers"
+            f"{os.fspath(model)}: has {num_bytes / 1e9:.1f} GB of parameters; an ONNX file holds "
+            "2 GB; export a smaller encoder, or use --to sentence-transformers"
         )
     with export_directory(output, MODEL_FILE, overwrite) as fresh:
         path = fresh / MODEL_FILE
-        model = _graph(spec, quantize)
-        onnx.save(model, path)
-        if quantize and not spec.static:
-            _quantize_file(path)
-        facts = _compare(spec, model_directory, onnxruntime.InferenceSession(path), quantize)
-        facts["size_mb"] = path.stat().st_size / 1e6
+        onnx.save(_graph(spec), path)
+        facts = {
+            "largest_difference": _compare(spec, model, onnxruntime.InferenceSession(path)),
+            "size_mb": path.stat().st_size / 1e6,
+        }
         script = _write_tokenizer(spec, fresh)
-        (fresh / CARD_FILE).write_text(_card(spec, facts, quantize, script), encoding="utf-8")
+        (fresh / CARD_FILE).write_text(_card(spec, facts, script), encoding="utf-8")
     return facts
 
 
-def _leaves(tree: Any) -> list[np.ndarray]:
-    if isinstance(tree, dict):
-        return [leaf for value in tree.values() for leaf in _leaves(value)]
-    return [tree]
-
-
-def _graph(spec: ModelSpec, quantize: str | None) -> Any:
+def _graph(spec: ModelSpec) -> Any:
     from xling_jax.formats.onnx_graphs import accept_empty, laser_graph, static_graph
 
-    if static := spec.static:
-        stored = spec.stored
-        if quantize and static.storage == "float32":
-            static, stored = static.quantized(stored, "int8")
-        return static_graph(static, stored)
+    if spec.static:
+        return static_graph(spec.static, spec.stored)
     if spec.config["family"] == "laser":
-        names = ("pad_id", "layers", "width", "pooling")
-        graph = laser_graph({name: getattr(spec.module, name) for name in names}, spec.params)
+        graph = laser_graph(spec.module, spec.params)
     else:
         graph = _converted(spec)
     return accept_empty(graph, spec.vocab.pad_id)
@@ -163,24 +141,9 @@ def _converted(spec: ModelSpec) -> Any:
         return jax2onnx.to_onnx(encode, [tokens], model_name="encoder", **names)
 
 
-def _quantize_file(path: Path) -> None:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-        prepared = Path(directory) / MODEL_FILE
-        quant_pre_process(path, prepared, skip_symbolic_shape=True)
-        root = logging.getLogger()
-        level = root.level
-        quantize_dynamic(prepared, path, per_channel=True, weight_type=QuantType.QInt8)
-        root.setLevel(level)
-
-
-def _compare(
-    spec: ModelSpec, directory: Any, session: Any, quantize: str | None
-) -> dict[str, float]:
-    """Runs random tokens through both; raises ValueError where they differ."""
-    from xling_jax.encode.encoder import Encoder, l2_normalize
+def _compare(spec: ModelSpec, directory: str | os.PathLike[str], session: Any) -> float:
+    """The largest difference on random tokens; ValueError where it is one of what is computed."""
+    from xling_jax.encode.encoder import Encoder
     from xling_jax.encode.texts import TokenWindow
 
     draw = np.random.default_rng(0)
@@ -196,15 +159,13 @@ def _compare(
     window = TokenWindow(tokens[real], np.concatenate([[0], np.cumsum(lengths)]))
     encoder.backend.run_window(window, ours, encoder.max_length_tokens)
     (theirs,) = session.run(None, {"tokens": tokens})
-    if quantize:
-        return {"mean_cosine": float((l2_normalize(ours) * l2_normalize(theirs)).sum(1).mean())}
     difference = float(np.abs(ours - theirs).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
         raise ValueError(
             f"the graph does not compute what the encoder does: vectors differ by {difference:.2g} "
             f"(at most {TOLERANCE:g}); nothing was written; this is a bug of xling_jax or jax2onnx"
         )
-    return {"largest_difference": difference}
+    return difference
 
 
 def _write_tokenizer(spec: ModelSpec, fresh: Path) -> str:
@@ -243,16 +204,11 @@ def _sentences(prompt: str, max_characters: int | None = None) -> str:
     return f"[{sentence} for sentence in sentences]"
 
 
-def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, script: str) -> str:
+def _card(spec: ModelSpec, facts: Mapping[str, float], script: str) -> str:
     config = spec.config
-    name = f"{encoder_name(config)}, ONNX"
-    if quantize:
-        weights = f"{quantize}; mean cosine with the float32 vectors {facts['mean_cosine']:.4f}"
-    else:
-        weights = f"as in the model; vectors differ by {facts['largest_difference']:.1g} at most"
     return export_card(
         config,
-        name=name,
+        name=f"{encoder_name(config)}, ONNX",
         library="onnx",
         promised=f"{promise(config, spec.output_dim)} It runs in onnxruntime, in batches of any "
         "size and length:",
@@ -263,7 +219,7 @@ def _card(spec: ModelSpec, facts: Mapping[str, Any], quantize: str | None, scrip
             "output": f"`embeddings` [batch, {config['dim']}] float32",
             "longest input": f"{spec.max_length_tokens} tokens; the tokenizer truncates longer "
             "ones",
-            "weights": weights,
+            "largest difference": f"{facts['largest_difference']:.1g} from the model's vectors",
             "size": f"{facts['size_mb']:.1f} MB",
             "exported from": f"fingerprint `{spec.fingerprint[:16]}`",
         },

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from xling_jax.models.numpy_encoders import LaserOptions
 from xling_jax.models.numpy_static import (
     FEATURES,
     HASH_FACTORS,
@@ -163,14 +164,14 @@ def _hash(add: _Graph, name: str, columns: Sequence[str]) -> str:
     return add("Div", times(bits, LAST_HASH_FACTOR), np.array(1 << 8, np.int64))
 
 
-def laser_graph(arguments: Mapping[str, Any], params: Mapping[str, Any]) -> onnx.ModelProto:
+def laser_graph(module: LaserOptions, params: Mapping[str, Any]) -> onnx.ModelProto:
     """The graph of a `models.laser.LaserEncoder`, with the LSTM of ONNX."""
     add = _Graph()
     tokens = add("Transpose", INPUT, perm=[1, 0])
-    mask = add("Not", add("Equal", tokens, np.array(arguments["pad_id"], np.int32)))
+    mask = add("Not", add("Equal", tokens, np.array(module.pad_id, np.int32)))
     lengths = add("ReduceSum", add("Cast", mask, to=onnx.TensorProto.INT32), _ints(0), keepdims=0)
     states = add("Gather", np.asarray(params["embedding"]), tokens)
-    for number in range(arguments["layers"]):
+    for number in range(module.layers):
         layer = {name: np.asarray(value) for name, value in params[f"layers_{number}"].items()}
         bias = layer["bias"] + layer.get("recurrent_bias", 0)
         directions, width = layer["recurrent_kernel"].shape[:2]
@@ -188,16 +189,16 @@ def laser_graph(arguments: Mapping[str, Any], params: Mapping[str, Any]) -> onnx
         states = add("Reshape", output, np.array([0, 0, directions * width], np.int64))
     real = add("Unsqueeze", mask, _ints(2))
     states = add("Where", real, states, np.zeros(1, np.float32))
-    pooled, dim = _pool(add, arguments, params, states, real)
+    pooled, dim = _pool(add, module, params, states, real)
     has_tokens = add("Greater", add("Unsqueeze", lengths, _ints(1)), np.array(0, np.int32))
     return add.model(add("Where", has_tokens, pooled, np.zeros(1, np.float32)), dim)
 
 
 def _pool(
-    add: _Graph, arguments: Mapping[str, Any], params: Mapping[str, Any], states: str, real: str
+    add: _Graph, module: LaserOptions, params: Mapping[str, Any], states: str, real: str
 ) -> tuple[str, int]:
     """[length, batch, width] and [length, batch, 1] -> [batch, dim], and dim."""
-    width, pooling = arguments["width"], arguments["pooling"]
+    width, pooling = module.width, module.pooling
     if pooling == "max":
         lowest = np.array(-np.inf, np.float32)
         return add("ReduceMax", add("Where", real, states, lowest), _ints(0), keepdims=0), width

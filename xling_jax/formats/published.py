@@ -23,16 +23,16 @@ from xling_jax.formats.huggingface_files import (
     WEIGHTS_FILE,
     published_name,
 )
+from xling_jax.formats.model2vec import convert_static, is_static
 from xling_jax.formats.modules import MODULES_FILE
 from xling_jax.formats.registry import IMPORTERS
 from xling_jax.options import OptionError
 from xling_jax.registry import import_extra
-from xling_jax.text.huggingface_vocab import TOKENIZER_FILE
 from xling_jax.version import __version__
 
 _logger = logging.getLogger(__name__)
 
-_LASER_SUFFIXES = (".pt", ".spm", ".cvocab", ".fcodes", ".fvocab")
+_LASER_SUFFIXES = (".pt", ".spm", ".cvocab")
 _BEGINNING = 1 << 16  # bytes; small files whole, the header of safetensors
 # Of repositories on the hub, what no conversion reads.
 _FOREIGN = ["*.h5", "*.msgpack", "*.ot", "*.onnx*", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
@@ -44,33 +44,22 @@ def readers_of(path: Path) -> tuple[str, ...]:
     """The `--from` that read what is at a path, the one whose vectors it was made for first."""
     if path.is_file():
         return ("laser", "sonar") if path.suffix == ".pt" else ()
-    config = read_json(path / CONFIG_FILE)
-    if (path / MODULES_FILE).is_file():
-        from xling_jax.formats.model2vec import is_static
-
-        if not is_static(path):
-            return ("sentence-transformers", "huggingface")
-        of_static = ("sentence-transformers", "model2vec")
-        return of_static if config is None else of_static[::-1]  # only model2vec writes one
-    config = config or {}
+    config = read_json(path / CONFIG_FILE) or {}
     if "format_version" in config:
         return ()
-    has_layers = config.get("model_type", "model2vec") != "model2vec"
-    if has_layers or (path / ADAPTER_FILE).is_file():
+    has_modules = (path / MODULES_FILE).is_file()
+    if (has_modules or (path / WEIGHTS_FILE).is_file()) and is_static(path):
+        return ("model2vec",) if config else ("sentence-transformers",)
+    if has_modules:
+        return ("sentence-transformers", "huggingface")
+    if config or (path / ADAPTER_FILE).is_file():
         return ("huggingface",)
-    if (path / WEIGHTS_FILE).is_file() and (path / TOKENIZER_FILE).is_file():
-        return ("model2vec",)
     return ("laser", "sonar") if any(path.glob("*.pt")) else ()
 
 
 def importer(kind: str, path: Path) -> Callable[..., dict[str, Any]]:
     """The function that converts what is at a path for a `--from`."""
-    if kind == "sentence-transformers":
-        from xling_jax.formats.model2vec import convert_static_embedding, is_static
-
-        if is_static(path):
-            return convert_static_embedding
-    return IMPORTERS[kind]
+    return convert_static if path.is_dir() and is_static(path) else IMPORTERS[kind]
 
 
 def convert_into_cache(path: Path) -> Path | None:

@@ -15,12 +15,12 @@ IMPORTERS = Registry(
     "--from",
     huggingface="xling_jax.formats.huggingface:convert_huggingface",
     **{"sentence-transformers": "xling_jax.formats.huggingface:convert_huggingface"},
-    model2vec="xling_jax.formats.model2vec:convert_model2vec",
+    model2vec="xling_jax.formats.model2vec:convert_static",
     laser="xling_jax.formats.laser:convert_laser",
     sonar="xling_jax.formats.fairseq:convert_sonar",
 )
 
-# Each is a function (model_directory, output, *, overwrite, **options) -> dict of facts to log; it
+# Each is a function (model_directory, output, *, overwrite) -> dict of facts to log; it
 # raises ValueError for a model that the format cannot hold, ImportError for a missing package.
 EXPORTERS = Registry(
     "--to",
@@ -38,8 +38,6 @@ EXPORTERS = Registry(
     web=("xling_jax.formats.web:export_web", "a page and a module in JavaScript"),
     laser=("xling_jax.formats.laser:export_laser", "the .pt file of LASER's own code"),
 )
-
-QUANTIZATIONS = ("int8",)  # of onnx
 
 
 def refuse(where: str | os.PathLike[str], problems: Mapping[str, Any]) -> None:

@@ -2,10 +2,9 @@
 
     bert, and dual with post-norm    BertModel, pooling, dense layers, normalization
     tlaser                           XLMRobertaXLModel: pre-norm, a last norm, no norm of embeddings
-    static without features          StaticEmbedding
 
 transformers and sentence-transformers are not needed to write it. What their modules cannot say is
-refused.
+refused. What `model2vec` writes of a static encoder is a `StaticEmbedding` as well.
 """
 
 from __future__ import annotations
@@ -53,9 +52,11 @@ _XLM_ROBERTA_XL = LAYOUTS["bert"].layer | {
     "attention_norm": "encoder.layer.{0}.attention.self_attn_layer_norm",
     "ffn_norm": "encoder.layer.{0}.LayerNorm",
 }
-# Arguments that say nothing of the vectors, or only sizes that the parameters have, too.
-_SIZES = {"vocab_size", "vocab_multiple", "width", "layers", "heads", "ffn_width", "dtype"}
-_SIZES |= {"pad_id", "max_length_tokens", "attention_hops", "attention_width"}
+# Arguments that are written, say nothing of the vectors, or are sizes that the parameters have.
+_KNOWN = {"vocab_size", "vocab_multiple", "width", "layers", "heads", "ffn_width", "dtype"}
+_KNOWN |= {"pad_id", "max_length_tokens", "attention_hops", "attention_width", "pooling", "norm"}
+_KNOWN |= {"pool_specials", "activation", "layer_norm_epsilon", "unplaced_id", "projections"}
+_KNOWN |= {"normalize"}
 _WAY_OUT = "use --to onnx, which holds every encoder"
 
 
@@ -70,85 +71,38 @@ class _Transformer(NamedTuple):
 
 
 def export_sentence_transformers(
-    model_directory: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    overwrite: bool = False,
+    model: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False
 ) -> dict[str, Any]:
     """Writes an encoder as a directory of sentence-transformers; returns its `modules`, in order.
 
     ImportError without `tokenizers`; ValueError if no modules give its vectors, saying why.
     """
-    where = os.fspath(model_directory)
-    spec = load_model(model_directory)
-    table = _static_table(spec, where)
-    transformer = _transformer(spec, where) if table is None else None
+    where = os.fspath(model)
+    spec = load_model(model)
+    transformer = _transformer(spec, where)
     content = tokenizer_json(spec.vocab, where)
     with export_directory(output, MODULES_FILE, overwrite) as fresh:
-        if transformer is None:
-            names = _write_static(spec, table, content, fresh)
-        else:
-            names = _write_transformer(spec, transformer, content, fresh)
+        names = _write_modules(spec, transformer, content, fresh)
         write_json(fresh / SETTINGS_FILE, _settings(spec))
         (fresh / CARD_FILE).write_text(_card(spec, names), encoding="utf-8")
     return {"modules": names}
 
 
-def _static_table(spec: ModelSpec, where: str) -> np.ndarray | None:
-    """The vectors [vocab, width] whose mean is that of a sentence; None for one with layers."""
-    vocab, static = spec.vocab, spec.static
-    if static:
-        known = {"features", "feature_rows", "feature_width", "storage", "pooling", "normalize"}
-        problems = {
-            f"encoder.features={','.join(static.features)} have no place in StaticEmbedding, which "
-            f"knows single tokens; {_WAY_OUT}, or train without them": static.features,
-        }
-        if isinstance(vocab, HuggingFaceVocab):  # as after model2vec
-            pieces, most = vocab.pieces(), vocab.text.max_characters
-            dropped = pieces[vocab.pad_id] if vocab.pad_id < len(pieces) else ""
-            also = "use --to model2vec or --to onnx"
-            problems |= {
-                f"drops the token {dropped!r}, as model2vec does with unknown ones, and "
-                f"StaticEmbedding counts all; {also}": dropped,
-                f"cuts texts at {most} characters, as model2vec does, and StaticEmbedding does "
-                f"not; {also}": most is not None,
-            }
-        refuse(where, problems)
-        _refuse_others(spec.config["encoder"], where, known)
-        (table,) = static.tables(spec.stored)
-        return table.vectors()[: vocab.size]
-    if spec.config["family"] != "dual" or spec.module.layers:
-        return None
-    pooling = spec.module.pooling
-    message = f"encoder.pooling={pooling!r} without layers is not the mean of token vectors, as "
-    refuse(where, {f"{message}StaticEmbedding is; {_WAY_OUT}": pooling != "mean"})
-    return np.asarray(spec.params["embedding"])[: vocab.size]
-
-
-def _refuse_others(arguments: Mapping[str, Any], where: str, known: set[str]) -> None:
-    """Raises ValueError for an argument of the encoder that this module does not know."""
-    others = {name: v for name, v in arguments.items() if name not in _SIZES | known}
-    refuse(
-        where,
-        {
-            f"encoder.{name}={value!r:.60} does not exist in sentence-transformers; {_WAY_OUT}": (
-                value
-            )
-            for name, value in others.items()
-        },
-    )
-
-
 def _transformer(spec: ModelSpec, where: str) -> _Transformer:
     family, module = spec.config["family"], spec.module
     if family not in ("bert", "dual", "tlaser"):
+        also = {"static": ", or --to model2vec, which SentenceTransformer reads, too"}
+        also["laser"] = ", or --to laser"
         raise ValueError(
             f"{where}: encoders of family {family} do not exist in sentence-transformers; "
-            f"{_WAY_OUT}" + (", or --to laser" if family == "laser" else "")
+            f"{_WAY_OUT}{also.get(family, '')}"
         )
     problems = {
         f"encoder.pooling={module.pooling!r} does not exist in sentence-transformers, which has "
         f"{', '.join(_POOLINGS)}; {_WAY_OUT}": module.pooling not in _POOLINGS,
+        f"encoder.layers=0 does not exist in transformers; {_WAY_OUT}": (
+            family == "dual" and not module.layers
+        ),
         f"encoder.norm={getattr(module, 'norm', '')!r} without a norm after the last layer has no "
         f"form in transformers; {_WAY_OUT}": family == "dual" and module.norm != "post",
         "encoder.pool_specials=False does not exist in sentence-transformers, whose pooling counts "
@@ -157,8 +111,12 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
         ),
     }
     refuse(where, problems)
-    known = {"pooling", "norm", "pool_specials", "activation", "layer_norm_epsilon", "unplaced_id"}
-    _refuse_others(spec.config["encoder"], where, known | {"projections", "normalize"})
+    for name, value in spec.config["encoder"].items():
+        if value and name not in _KNOWN:
+            raise ValueError(
+                f"{where}: encoder.{name}={value!r:.60} does not exist in sentence-transformers; "
+                f"{_WAY_OUT}"
+            )
     config, tensors = _layers(spec)
     rest: list[tuple[str, dict[str, np.ndarray]] | None] = []
     for number, (_, activation, _) in enumerate(getattr(module, "projections", ())):
@@ -269,19 +227,7 @@ def _dense(name: str, kernel: np.ndarray, bias: np.ndarray | None) -> dict[str, 
     return tensors if bias is None else tensors | {f"{name}.bias": bias}
 
 
-def _write_static(spec: ModelSpec, table: np.ndarray, content: str, fresh: Path) -> list[str]:
-    """Writes the module; returns the names of all."""
-    _write_tensors(fresh / WEIGHTS_FILE, {"embedding.weight": table})
-    # It ignores special tokens; the limit it keeps.
-    limited = with_specials(content, spec.vocab, [], [], spec.max_length_tokens)
-    (fresh / TOKENIZER_FILE).write_text(limited, encoding="utf-8")
-    normalize = spec.static is not None and spec.static.normalize
-    names = ["StaticEmbedding", *["Normalize"] * normalize]
-    write_modules(fresh, names)
-    return names
-
-
-def _write_transformer(
+def _write_modules(
     spec: ModelSpec, transformer: _Transformer, content: str, fresh: Path
 ) -> list[str]:
     """Writes the modules; returns their names."""

@@ -40,25 +40,24 @@ def tokenizer_json(vocab: Vocabulary, where: str = "vocabulary") -> str:
     It adds no special tokens around a text. Special tokens written out in a text are text, as in
     the vocabulary, so none of them is among the `added_tokens`: of a unigram vocabulary they are
     named with a space in front, which no text can contain at that point. The file of a published
-    tokenizer is returned as it is.
-
-    ValueError if there is no such form of the vocabulary, saying which part has none; ImportError
-    without `tokenizers`.
+    tokenizer is returned as it is. ValueError if there is no such form of the vocabulary.
     """
     if isinstance(vocab, HuggingFaceVocab) and TOKENIZER_FILE in vocab.files:
         return vocab.files[TOKENIZER_FILE].decode("utf-8")
     if not isinstance(vocab, Vocab):
+        problem = f"a {type(vocab).__name__} of more than one dictionary"
+    elif vocab.moses:
+        problem = "the rules of Moses (vocab.moses=True)"
+    else:
+        proto = parse_sentencepiece(vocab.model_bytes)
+        kind = proto.trainer_spec.ModelType.Name(proto.trainer_spec.model_type).lower()
+        problem = "" if kind in ("unigram", "bpe") else f"vocab.model_type={kind}"
+        problem = problem or ", ".join(unusual_settings(proto))
+    if problem:
         raise ValueError(
-            f"{where}: {type(vocab).__name__} does not fit {TOKENIZER_FILE}, since its tokens "
-            "depend on more than one vocabulary; use --to onnx, which keeps the files as they are"
+            f"{where}: {TOKENIZER_FILE} has no form for {problem}; use --to onnx, which keeps the "
+            "files of the vocabulary as they are"
         )
-    if vocab.moses:
-        raise ValueError(
-            f"{where}: the rules of Moses (vocab.moses=True) do not fit {TOKENIZER_FILE}; use "
-            "--to onnx, which keeps the files as they are, or train with vocab.moses=False"
-        )
-    proto = parse_sentencepiece(vocab.model_bytes)
-    _check_model(proto, where)
     tokenizers = import_tokenizers()
     tokenizer = tokenizers.Tokenizer(_model(proto))
     tokenizer.normalizer = _normalizer(proto, vocab.lowercase)
@@ -112,22 +111,6 @@ def cut_at(
             f"--max-length-tokens {max_length_tokens}"
         )
     return min(max_length_tokens, own)
-
-
-def _check_model(proto: Any, where: str) -> None:
-    """Raises ValueError for settings that `xling prepare` never writes and that have no form."""
-    trainer = proto.trainer_spec
-    kind = trainer.ModelType.Name(trainer.model_type).lower()
-    if kind not in ("unigram", "bpe"):
-        raise ValueError(
-            f"{where}: vocab.model_type={kind} does not fit {TOKENIZER_FILE}; use --to onnx, "
-            "which keeps the files as they are, or train with unigram or bpe"
-        )
-    if unusual := unusual_settings(proto):
-        raise ValueError(
-            f"{where}: the SentencePiece model was trained with {', '.join(unusual)}, which has no "
-            f"form as {TOKENIZER_FILE} here; use --to onnx, which keeps the files as they are"
-        )
 
 
 def unusual_settings(proto: Any) -> list[str]:

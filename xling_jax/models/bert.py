@@ -23,7 +23,6 @@ from xling_jax.models.numpy_bert import (
 )
 from xling_jax.models.numpy_encoders import check_length
 from xling_jax.models.numpy_layers import padded_vocab_size
-from xling_jax.registry import check_choice
 
 _DISTANCES = np.arange(-FARTHEST, FARTHEST + 1)  # farther ones have the buckets of the ends
 # `vocab_multiple` of decoders and heads; the table itself has the published rows.
@@ -46,12 +45,6 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
-    """The function of a key of `ACTIVATIONS`; raises ValueError for another name."""
-    check_choice("activation", name, ACTIVATIONS)
-    return ACTIVATIONS[name]
-
-
 def padded_table(table: jax.Array) -> jax.Array:
     """A token table [rows, width] with zero rows behind, as many as the bias of a head has."""
     missing = padded_vocab_size(len(table), _ROWS_MULTIPLE) - len(table)
@@ -63,9 +56,7 @@ def project(
 ) -> jax.Array:
     """Applies dense layers to pooled vectors, inside the module whose parameters they are.
 
-    [batch, width] float32 -> [batch, width of the last layer] float32, of length 1 with
-    `normalize`. A layer is (width, activation, use_bias), or a norm, with `LAYER_NORM` in place of
-    the activation.
+    [batch, width] -> [batch, width of the last layer] float32; see `numpy_bert.PublishedOptions`.
     """
     for number, (width, activation, use_bias) in enumerate(projections):
         name = f"projections_{number}"
@@ -73,7 +64,7 @@ def project(
             vectors = layer_norm(NORM_EPSILON, jnp.float32, name)(vectors)
             continue
         dense = Dense(width, use_bias=use_bias, name=name)
-        vectors = activation_function(activation)(dense(vectors))
+        vectors = ACTIVATIONS[activation](dense(vectors))
     if normalize:
         # Under the root: the norm of a row of padding, 0, has no gradient.
         squares = jnp.sum(vectors * vectors, axis=1, keepdims=True)
@@ -132,7 +123,7 @@ class BertLayer(nn.Module):
         attended = dense(self.width, "attention_output")(attended.reshape(states.shape))
         attended = drop(self.attention_output_dropout, attended)
         states = norm("attention_norm")(states + attended)
-        hidden = activation_function(self.activation)(dense(self.ffn_width, "ffn_inner")(states))
+        hidden = ACTIVATIONS[self.activation](dense(self.ffn_width, "ffn_inner")(states))
         hidden = drop(self.dropout, dense(self.width, "ffn_outer")(hidden))
         return norm("ffn_norm")(states + hidden)
 
@@ -146,8 +137,8 @@ class BertEncoder(nn.Module, BertOptions):
     """Tokens to sentence vectors: layers, pooling, dense layers, normalization.
 
     For the rates of dropout see `BertLayer`; `dropout` also acts on the normalized embeddings. In
-    DistilBERT `attention_output_dropout` is 0, in the others `dropout`. `remat` recomputes layers
-    in the backward pass to save memory. Parameters, pooling, head and the result are float32.
+    DistilBERT `attention_output_dropout` is 0, in the others `dropout`. Parameters, pooling, head
+    and the result are float32.
     """
 
     dropout: float = 0.1
@@ -168,8 +159,7 @@ class BertEncoder(nn.Module, BertOptions):
         """Encodes sentences, [batch, length] int32 -> [batch, dim] float32.
 
         A row is a special token, w_1 .. w_n, a special token, padded on the right; one of padding
-        only gives the projections of zeros. `deterministic=False` enables dropout, which needs a
-        `dropout` PRNG. ValueError for more tokens than positions.
+        only gives the projections of zeros. ValueError for more tokens than positions.
         """
         mask = tokens != self.pad_id
         drop = Dropout(self.dropout, self.dropout_generator)

@@ -22,13 +22,11 @@ DROPOUT_GENERATORS = ("threefry", "hash")
 
 
 def hash_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Cheap pseudo-random bits: a Murmur3 finalizer over the element's index and the key.
+    """Cheap pseudo-random uint32 bits: a Murmur3 finalizer over the element's index and the key.
 
     Fuses into the multiplication that applies the mask, so it is almost free on a CPU, where random
-    numbers otherwise take a quarter of a training step. Not a vetted generator.
-
-    The key comes from `fold_in` or `split`, so its words are already random. The shape is that of
-    the uint32 result, fewer than 2**32 elements.
+    numbers otherwise take a quarter of a training step. Not a vetted generator: the key, from
+    `fold_in` or `split`, is what makes it random. Fewer than 2**32 elements.
     """
     seeds = jax.random.key_data(key)
     index = jnp.zeros(shape, jnp.uint32)
@@ -50,7 +48,6 @@ class Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, deterministic: bool) -> jax.Array:
-        """Drops elements of `inputs`, any shape; the identity if `deterministic` or rate is 0."""
         if deterministic or self.rate == 0.0:
             return inputs
         check_choice("dropout_generator", self.generator, DROPOUT_GENERATORS)
@@ -60,7 +57,7 @@ class Dropout(nn.Module):
         return jnp.where(keep, inputs / (1.0 - self.rate), 0).astype(inputs.dtype)
 
     def unless(self, deterministic: bool) -> Callable[[jax.Array], jax.Array] | None:
-        """The dropout as a function of its inputs, or None where it drops nothing."""
+        """A function of inputs, or None where it drops nothing."""
         drops = not deterministic and self.rate > 0
         return functools.partial(self, deterministic=False) if drops else None
 
@@ -106,9 +103,8 @@ def look_up(table: jax.Array, tokens: jax.Array) -> jax.Array:
 def weighted_bag(table: jax.Array, weights: jax.Array, tokens: jax.Array) -> jax.Array:
     """Weighted sums of table rows [batch, width]: Σ_l weights[b, l] · table[tokens[b, l]].
 
-    `weights` and `tokens` are [batch, length]; a weight is 0 at padding. Works position by position
-    and so never holds [batch, length, width]: writing and reading that array takes most of the time
-    of the plain product on a CPU (`benchmarks/static.py`).
+    `weights`, 0 at padding, and `tokens` are [batch, length]. Works position by position: writing
+    [batch, length, width] takes most of the time of the plain product on a CPU.
     """
     return _bag_forward(table, weights, tokens)[0]
 
@@ -255,8 +251,8 @@ def attend(
 class Attention(nn.Module):
     """Multi-head attention: softmax(Q Kᵀ / √head_width) V, projected; the softmax is float32.
 
-    `heads` must divide `width`; `dropout` is on the attention probabilities. Biases start at 0, the
-    output projection as `output_init` says, by default as the others.
+    `dropout` is on the attention probabilities; `output_init` is that of the output projection, by
+    default as of the others.
     """
 
     width: int
@@ -271,11 +267,7 @@ class Attention(nn.Module):
     def __call__(
         self, queries: jax.Array, keys: jax.Array, mask: jax.Array, deterministic: bool
     ) -> jax.Array:
-        """Attends from [batch, queries, width] to [batch, keys, width], also the values.
-
-        Returns [batch, queries, width]. The mask is bool, broadcastable to [batch, queries, keys];
-        False is not attended to. A row without any True attends uniformly (never NaN).
-        """
+        """[batch, queries, width], [batch, keys, width] -> [batch, queries, width]."""
         if self.width % self.heads:
             raise ValueError(f"heads={self.heads} must divide width={self.width}")
         head_width = self.width // self.heads
@@ -319,7 +311,6 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, deterministic: bool) -> jax.Array:
-        """Maps [..., width] to [..., width]."""
         dense = lambda width, init, name: Dense(
             width, kernel_init=init, dtype=self.dtype, name=name
         )
@@ -329,10 +320,9 @@ class FeedForward(nn.Module):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Linen's LayerNorm, computed by a kernel where there is one."""
+    """Linen's LayerNorm over [batch, ..., width], computed by a kernel where there is one."""
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Normalizes [batch, ..., width] over the last axis."""
         kernels = self.use_bias and products.kernels_for(self.dtype, inputs.shape[0])
         return self._by_kernel(inputs, kernels) if kernels else super().__call__(inputs)
 
@@ -391,7 +381,7 @@ class TransformerLayer(nn.Module):
     ) -> jax.Array:
         """Maps [batch, length, width] to the same, or to [batch, 1, width] if `first_only`.
 
-        The mask is that of `Attention`; the memory of a decoder is [batch, memory_width].
+        The mask is that of `attend`; the memory of a decoder is [batch, memory_width].
         """
         drop = Dropout(self.dropout, self.generator)
         norm = lambda block: layer_norm(self.epsilon, self.dtype, f"{block}_norm")
@@ -435,7 +425,6 @@ class TokenEncoder(nn.Module, TokenOptions):
     Attributes (see also `numpy_encoders.TokenOptions`):
         dropout: on token vectors and on the outputs of layers or their blocks.
         remat: recompute layers in the backward pass to save memory.
-        dropout_generator: see `Dropout`.
         dtype: of the computation; parameters and embeddings are float32.
     """
 
@@ -459,7 +448,6 @@ class TokenEncoder(nn.Module, TokenOptions):
         return self.param("embedding", pad_row_zero(init, self.pad_id), (self.rows, width))
 
     def make_pooling(self, init: Initializer) -> SentencePooling:
-        """Creates the pooling of the options."""
         return SentencePooling(
             self.pooling, self.attention_hops, self.attention_width, init, self.dtype
         )

@@ -37,13 +37,11 @@ LAYER_NORM, NORM_EPSILON = "layer_norm", 1e-5
 
 @dataclasses.dataclass
 class PublishedOptions:
-    """Options that published transformers share; `__post_init__` checks them.
+    """Options that published transformers share.
 
     Attributes:
         layers: depth; with `layers=0` the embeddings are pooled.
-        activation: of the layers, a key of `ACTIVATIONS`.
         max_length_tokens: longest input; longer input is an error.
-        pooling: `first`, `mean`, `max` or `last`.
         pool_specials: whether mean and max count the special tokens around the text.
         projections: dense layers on the pooled vector, each (width, activation, use_bias), or
             norms, with `LAYER_NORM` in place of the activation.
@@ -82,7 +80,6 @@ class BertOptions(PublishedOptions):
     """Options of BERT and its relatives.
 
     Attributes (see also `PublishedOptions`):
-        layer_norm_epsilon: of every norm.
         relative_positions: whether attention scores get a bias by the distance of two tokens, one
             table for all layers, as in MPNet.
         unplaced_id: of a token that has no position and is not counted in those of others, as
@@ -131,7 +128,6 @@ class NumpyBert(BertOptions, NumpyEncoder):
         return shapes
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
-        """See `NumpyEncoder.encode`."""
         check_length(packed.lengths[0], self.max_length_tokens)
         states = params["embedding"][packed.tokens]
         positions, is_unplaced = packed.positions, packed.tokens == self.unplaced_id
@@ -176,7 +172,6 @@ class NumpyBert(BertOptions, NumpyEncoder):
         return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon, out=outputs)
 
     def of_nothing(self, params: Params) -> np.ndarray:
-        """See `NumpyEncoder.of_nothing`."""
         return self._project(params, np.zeros((1, self.width), np.float32))[0]
 
     def _pool(self, packed: Packed, states: np.ndarray) -> np.ndarray:

@@ -44,7 +44,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclasses.dataclass
 class TokenOptions:
-    """Options that the encoders with a token table share; `__post_init__` checks them.
+    """Options that the encoders with a token table share.
 
     Token ids are below `vocab_size`; the table is padded to a multiple of `vocab_multiple`. For the
     pooling, and `attention_hops` and `attention_width` of `self_attention`, see
@@ -78,11 +78,7 @@ class TokenOptions:
 
 @dataclasses.dataclass
 class TransformerOptions(TokenOptions):
-    """Options of encoders with transformer layers.
-
-    Attributes (see also `TokenOptions`):
-        heads, ffn_width: attention heads, inner width.
-    """
+    """Options of encoders with transformer layers; see also `TokenOptions`."""
 
     heads: int = 8
     ffn_width: int = 1024
@@ -95,11 +91,7 @@ class TransformerOptions(TokenOptions):
 
 @dataclasses.dataclass
 class TLaserOptions(TransformerOptions):
-    """Options of T-LASER encoders.
-
-    Attributes (see also `TransformerOptions`):
-        pooling: `first` as published, `mean` or `max` over real tokens, or `self_attention`.
-    """
+    """Options of T-LASER encoders, by default as published; see also `TransformerOptions`."""
 
     width: int = 1024
     layers: int = 6
@@ -119,12 +111,10 @@ class TLaserOptions(TransformerOptions):
 
 @dataclasses.dataclass
 class FairseqOptions(TLaserOptions):
-    """Options of encoders that were trained in fairseq: LASER3 and SONAR.
+    """Options of encoders trained in fairseq, LASER3 and SONAR's; see also `TLaserOptions`.
 
-    Attributes (see also `TLaserOptions`):
-        norm: where layers have it, `post` or `pre`.
-        last_norm: whether there is one after the last layer.
-        specials: names of the special tokens before and after a sentence.
+    `norm` is where layers have it, `last_norm` whether there is one after the last layer, and
+    `specials` name the special tokens before and after a sentence.
     """
 
     norm: str = "post"
@@ -167,7 +157,6 @@ class LaserOptions(TokenOptions):
     """Options of LSTM encoders.
 
     Attributes (see also `TokenOptions`):
-        embedding_width: of a token vector.
         width: D, of a layer's output; half of it for each direction of a bidirectional layer.
         unidirectional_layers: the last layers, which read forward only.
         pooling: `max` as published, `mean`, or `self_attention`.
@@ -201,8 +190,8 @@ class LaserOptions(TokenOptions):
 class NumpyEncoder:
     """Computes vectors; a base of classes that are the options of a family too.
 
-    `threads` can compute a batch together, see `Packed.run_each`, with `batch_tokens` for each:
-    enough rows for the matrix products.
+    `threads` can compute a batch together, with `batch_tokens` for each: enough rows for the matrix
+    products.
     """
 
     threads: ClassVar[int] = 1
@@ -210,7 +199,7 @@ class NumpyEncoder:
 
     @property
     def parameters(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Name -> shape and dtype of the parameters, those of the Linen module."""
+        """Name -> shape and dtype of the parameters of the Linen module."""
         return {name: (shape, "float32") for name, shape in self._shapes().items()}
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
@@ -269,7 +258,6 @@ class _NumpyTransformer(TransformerOptions, NumpyEncoder):
         return states
 
     def _pool_layers(self, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
-        """Pools the states of the last layer, of which `first` has left the vectors."""
         if self.pooling == "first" and self.layers:
             return states
         return _pool(self, params, packed, states)
@@ -287,7 +275,6 @@ class NumpyTLaser(TLaserOptions, _NumpyTransformer):
         }
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
-        """See `NumpyEncoder.encode`."""
         states = params["embed"]["embedding"][packed.tokens] * np.float32(np.sqrt(self.width))
         # Of few lengths, so that tables are made rarely.
         length = -(-int(packed.lengths[0]) // 128) * 128
@@ -319,7 +306,6 @@ class NumpyDual(DualOptions, _NumpyTransformer):
         return shapes | self._layer_shapes() | _pooling_shapes(self)
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
-        """See `NumpyEncoder.encode`."""
         states = params["embedding"][packed.tokens]
         if self.layers:
             check_length(packed.lengths[0], self.max_length_tokens)
@@ -360,7 +346,6 @@ class NumpyLaser(LaserOptions, NumpyEncoder):
         return shapes | _pooling_shapes(self)
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
-        """See `NumpyEncoder.encode`."""
         order = time_major(packed)
         states = params["embedding"][packed.tokens[order]]
         for number in range(self.layers):
@@ -396,11 +381,9 @@ def check_length(length: Any, longest: int) -> None:
 
 
 def dense_shapes(name: str, inputs: int, outputs: int, use_bias: bool = True) -> Shapes:
-    """Shapes of a dense layer."""
     shapes = {f"{name}/kernel": (inputs, outputs)}
     return shapes | {f"{name}/bias": (outputs,)} if use_bias else shapes
 
 
 def norm_shapes(name: str, width: int) -> Shapes:
-    """Shapes of a layer norm."""
     return {f"{name}/{part}": (width,) for part in ("scale", "bias")}

@@ -76,7 +76,6 @@ class Packed:
 
     @functools.cached_property
     def positions(self) -> np.ndarray:
-        """[tokens] int: 0, 1, … in each sentence."""
         return positions_within(self.lengths)
 
     def groups(self, elements: int | None = None) -> Iterator[tuple[slice, slice, int]]:
@@ -129,7 +128,7 @@ def dense(
 
 
 def _blocks(array: np.ndarray) -> Iterator[slice]:
-    """Yields blocks of rows of [rows, …], so that later passes find them in the cache."""
+    """Blocks of rows of [rows, …] that stay in the cache between passes."""
     step = max(1, _BLOCK // math.prod(array.shape[1:]))
     for start in range(0, len(array), step):
         yield slice(start, start + step)
@@ -152,14 +151,6 @@ def layer_norm(
         normed *= params["scale"]
         normed += params["bias"]
     return out
-
-
-def _tanh(values: np.ndarray) -> None:
-    np.tanh(values, out=values)
-
-
-def _relu(values: np.ndarray) -> None:
-    np.maximum(values, 0, out=values)
 
 
 def _sigmoid(values: np.ndarray) -> None:
@@ -213,19 +204,19 @@ _NORMAL_LOGIT = (0.79788422, 0.036334281, -3.3128594e-05, -5.5240539e-05)
 _NORMAL_LOGIT += (3.9691575e-06, -1.3344918e-07, 1.8056746e-09)
 
 # Each acts on any array, in place.
-ACTIVATIONS: dict[str, Callable[[np.ndarray], None]] = {
+ACTIVATIONS: dict[str, Callable[[np.ndarray], Any]] = {
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,  # the tanh approximation
     "identity": lambda values: None,
-    "relu": _relu,
+    "relu": lambda values: np.maximum(values, 0, out=values),
     "sigmoid": _sigmoid,
     "swish": _swish,
-    "tanh": _tanh,
+    "tanh": lambda values: np.tanh(values, out=values),
 }
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Exponentials over their sum, along the last axis, in place."""
+    """Softmax along the last axis, in place."""
     scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=-1, keepdims=True)
@@ -280,8 +271,7 @@ def transformer_layer(
 ) -> np.ndarray:
     """`layers.TransformerLayer` without a memory, [tokens, width] -> the same.
 
-    With `first_only`, -> [sentences, width]. The result is in the memory of `packed`, where that of
-    the next layer will be.
+    With `first_only`, -> [sentences, width]. The next layer overwrites the result.
     """
     is_pre, attention, ffn = norm == "pre", params["attention"], params["ffn"]
     keys = states
@@ -321,20 +311,14 @@ def feed_forward(
     outer: Params,
     residual: np.ndarray,
 ) -> np.ndarray:
-    """outer(f(inner(inputs))) + residual, [tokens, width] -> the same.
-
-    The result is where that of the layer before was, which must not be needed any more.
-    """
+    """outer(f(inner(inputs))) + residual, in the memory of the layer before."""
     hidden = packed.empty("hidden", len(inputs), inner["kernel"].shape[1])
     dense(inputs, inner, activation, out=hidden)
     return dense(hidden, outer, residual=residual, out=packed.empty("states", *residual.shape))
 
 
 def pool_packed(packed: Packed, states: np.ndarray, pooling: str, params: Params) -> np.ndarray:
-    """`layers.SentencePooling`: [tokens, width] -> [sentences, width or hops · width].
-
-    `params` are those of `self_attention`; {} for others.
-    """
+    """`layers.SentencePooling`: [tokens, width] -> [sentences, width or hops · width]."""
     if pooling in ("first", "last"):
         return states[packed.starts + (packed.lengths - 1 if pooling == "last" else 0)]
     scores = None

@@ -44,7 +44,7 @@ _SHORT = 64
 
 @dataclasses.dataclass
 class StaticOptions:
-    """Options of static encoders; `__post_init__` checks them.
+    """Options of static encoders.
 
     Attributes:
         vocab_size: token ids are below it; the table is padded to a multiple of `vocab_multiple`.
@@ -81,12 +81,10 @@ class StaticOptions:
 
     @property
     def dim(self) -> int:
-        """Embedding size."""
         return self.width
 
     @property
     def token_rows(self) -> int:
-        """Rows of the token table."""
         return padded_vocab_size(self.vocab_size, self.vocab_multiple)
 
     @property
@@ -270,12 +268,6 @@ class FeatureFinder:
         ]
         return np.array(rows, np.int32)
 
-    def _rows(self, name: str, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The row of each feature, and whether it has one."""
-        hashes = hash_feature(name, tokens).view(np.int32)
-        rows = self.slots[hashes & (_SLOTS - 1)]
-        return rows, self.keys[rows] == hashes
-
     def window(self, tokens: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the features of sentences.
 
@@ -290,7 +282,10 @@ class FeatureFinder:
         for name in self.features:
             shifts = FEATURES[name]
             starts = np.flatnonzero(left > shifts[-1])
-            rows, known = self._rows(name, [tokens[starts + shift] for shift in shifts])
+            hashes = hash_feature(name, [tokens[starts + shift] for shift in shifts])
+            hashes = hashes.view(np.int32)
+            rows = self.slots[hashes & (_SLOTS - 1)]
+            known = self.keys[rows] == hashes
             counts = np.bincount(sentence[starts[known]], minlength=len(lengths))
             parts.append((counts, rows[known]))
         ends = np.zeros_like(offsets)

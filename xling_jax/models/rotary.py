@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.bert import activation_function, padded_table, project
+from xling_jax.models.bert import ACTIVATIONS, padded_table, project
 from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool, positions
 from xling_jax.models.numpy_bert import PublishedOptions
 from xling_jax.models.numpy_encoders import check_length
@@ -22,8 +22,6 @@ from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
 _INIT = nn.initializers.normal(0.02)
-# Kind of scaling -> how many numbers follow it.
-ROPE_SCALINGS = {"linear": 1, "llama3": 4, "yarn": 5}
 
 
 def rope_frequencies(rope: Sequence[Any], head_width: int) -> tuple[np.ndarray, float]:
@@ -32,41 +30,37 @@ def rope_frequencies(rope: Sequence[Any], head_width: int) -> tuple[np.ndarray, 
     Equation 15 of Su et al. (2021), d = `head_width`. Scaled, ω_i ← m_i ω_i + (1 − m_i) ω_i / s:
     `linear` has m = 0 (Chen et al. 2023); for `yarn`, m falls from 1 to 0 between the i that turn
     β_fast and β_slow times in the original length, and rotated vectors are multiplied by a factor
-    (Peng et al. 2023, section 3.2); for `llama3`, m rises with the number of turns in the original
-    length, from 0 at `low` to 1 at `high`.
+    (Peng et al. 2023, section 3.2).
 
-    A `rope` is (θ,), (θ, "linear", s), (θ, "yarn", s, β_fast, β_slow, original length, factor) or
-    (θ, "llama3", s, low, high, original length); others are a ValueError. Returns [d / 2] float32,
-    and the factor, 1 except for yarn.
+    A `rope` is (θ,), (θ, "linear", s) or (θ, "yarn", s, β_fast, β_slow, original length, factor);
+    others are a ValueError. Returns [d / 2] float32, and the factor, 1 except for yarn.
     """
-    theta, kind, *parameters = *rope, *([None] if len(rope) == 1 else [])
+    number, scale, factor = np.arange(head_width // 2), 1.0, 1.0
+    kept = np.zeros(len(number))
+    match tuple(rope):
+        case (theta,):
+            pass
+        case (theta, "linear", scale):
+            pass
+        case (theta, "yarn", scale, *turns, original, factor) if len(turns) == 2:
+            dims = (
+                head_width * np.log(original / (2 * np.pi * turn)) / (2 * np.log(theta))
+                for turn in turns
+            )
+            low, high = max(np.floor(next(dims)), 0), min(np.ceil(next(dims)), head_width - 1)
+            high = high + 0.001 if low == high else high
+            kept = 1 - np.clip((number - low) / (high - low), 0, 1)
+        case _:
+            raise ValueError(
+                f"encoder.rope={tuple(rope)!r:.100} must be (θ,), (θ, 'linear', s) or (θ, 'yarn', "
+                "s, β_fast, β_slow, original length, factor)"
+            )
     # The exponents of the original are float32, and so are its frequencies.
     exponents = np.arange(0, head_width, 2, dtype=np.float32) / np.float32(head_width)
     frequencies = 1 / (float(theta) ** exponents.astype(np.float64)).astype(np.float32)
-    if kind is None:
-        return frequencies, 1.0
-    check_choice("encoder.rope", kind, ROPE_SCALINGS)
-    if len(parameters) != ROPE_SCALINGS[kind]:
-        raise ValueError(
-            f"encoder.rope={tuple(rope)}: {kind} takes {ROPE_SCALINGS[kind]} numbers; "
-            f"found {len(parameters)}"
-        )
-    scale, *parameters = parameters
-    kept, factor = np.zeros(len(frequencies)), 1.0
-    if kind == "yarn":
-        *turns, original, factor = parameters
-        dims = (
-            head_width * np.log(original / (2 * np.pi * turn)) / (2 * np.log(theta))
-            for turn in turns
-        )
-        low, high = max(np.floor(next(dims)), 0), min(np.ceil(next(dims)), head_width - 1)
-        high = high + 0.001 if low == high else high
-        kept = 1 - np.clip((np.arange(len(frequencies)) - low) / (high - low), 0, 1)
-    elif kind == "llama3":
-        low, high, original = parameters
-        turns = original * frequencies.astype(np.float64) / (2 * np.pi)
-        kept = np.clip((turns - low) / (high - low), 0, 1)
-    return (frequencies * (kept + (1 - kept) / scale)).astype(np.float32), float(factor)
+    if len(rope) > 1:
+        frequencies = (frequencies * (kept + (1 - kept) / scale)).astype(np.float32)
+    return frequencies, float(factor)
 
 
 def rope_table(rope: Sequence[Any], head_width: int, length: int) -> np.ndarray:
@@ -75,16 +69,6 @@ def rope_table(rope: Sequence[Any], head_width: int, length: int) -> np.ndarray:
     # The original multiplies in float32, too, which counts at high positions.
     angles = (np.arange(length, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
     return (factor * np.stack([np.cos(angles), np.sin(angles)])).astype(np.float32)
-
-
-def _check_rope(rope: Sequence[Any], where: str) -> None:
-    """Raises ValueError unless a `rope` is a number, or a number, a name and numbers."""
-    kinds = [isinstance(value, str) for value in rope]
-    if not all(isinstance(value, (int, float, str)) for value in rope) or kinds not in (
-        [False],
-        [False, True] + [False] * (len(rope) - 2),
-    ):
-        raise ValueError(f"{where}={tuple(rope)!r:.100} must be (θ,) or (θ, scaling, numbers …)")
 
 
 def rotate(states: jax.Array, table: jax.Array) -> jax.Array:
@@ -106,8 +90,7 @@ class RotaryOptions(nn.Module):
         kv_heads: heads of keys and values, which groups of `heads / kv_heads` query heads share
             (grouped-query attention); 0 for `heads`.
         head_width: of queries, keys and values, even; 0 for `width / heads`.
-        activation: f of the gated feed-forward block W2 (f(W1 x) ∘ W3 x), a key of
-            `bert.ACTIVATIONS`.
+        activation: f of the gated feed-forward block W2 (f(W1 x) ∘ W3 x).
         norm: `layer` or `rms`, the root mean square without a shift.
         norm_bias: whether layer norms have a bias.
         norm_epsilon: of every norm.
@@ -119,11 +102,9 @@ class RotaryOptions(nn.Module):
         query_scale: factor of the scores; 0 for 1 / √head_width.
         causal: whether a token sees only itself and those before it.
         window: in a local layer, a token sees those at a distance below it.
-        dropout: on the output of the feed-forward block.
-        attention_dropout, attention_output_dropout: on the attention probabilities, and on the
-            output of the attention block.
-        activation_dropout: on the inner layer of the feed-forward block.
-        dropout_generator: see `layers.Dropout`.
+        dropout, attention_dropout, attention_output_dropout, activation_dropout: on the output of
+            the feed-forward block, attention probabilities, the output of the attention block, and
+            the inner layer of the feed-forward block.
         dtype: of the products; norms, softmax, and the sums of blocks are float32.
     """
 
@@ -153,11 +134,9 @@ class RotaryOptions(nn.Module):
 
     @property
     def size_of_head(self) -> int:
-        """Width of the queries, keys and values of a head."""
         return self.head_width or self.width // self.heads
 
     def make_norm(self, name: str, dtype: DTypeLike | None = None) -> nn.Module:
-        """A norm of the options, by default in `dtype`."""
         dtype = self.dtype if dtype is None else dtype
         if self.norm == "rms":
             return nn.RMSNorm(epsilon=self.norm_epsilon, dtype=dtype, name=name)
@@ -226,7 +205,7 @@ class RotaryLayer(RotaryOptions):
         # One product gives W1 x and W3 x.
         joined = self._dense(2 * self.ffn_width, self.ffn_inner_bias, "ffn_inner")(inputs)
         inner, gate = jnp.split(joined, 2, axis=-1)
-        hidden = activation_function(self.activation)(inner) * gate
+        hidden = ACTIVATIONS[self.activation](inner) * gate
         hidden = self.drop(hidden, self.activation_dropout, deterministic)
         return self._dense(self.width, self.ffn_outer_bias, "ffn_outer")(hidden)
 
@@ -245,7 +224,6 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
         specials: names of the special tokens before and after a sentence; a decoder such as Qwen3
             has none before.
         embedding_dropout: on token vectors.
-        remat: recompute layers in the backward pass to save memory.
     """
 
     layers: int = 22
@@ -277,10 +255,6 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
         check_choice("encoder.norm_placement", self.norm_placement, ("pre", "post", "both"))
         for name, least in (("heads", 1), ("window", 1), ("kv_heads", 0), ("head_width", 0)):
             check_number(getattr(self, name), f"encoder.{name}", least)
-        if len(self.specials) != 2:
-            raise ValueError(
-                f"encoder.specials={self.specials} must be the names before and after a sentence"
-            )
         if not self.head_width and self.width % self.heads:
             raise ValueError(
                 f"encoder.heads={self.heads} must divide encoder.width={self.width}, unless "
@@ -294,17 +268,15 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
             raise ValueError(
                 f"encoder.head_width={self.size_of_head} must be even, for rotary positions"
             )
-        for name in ("rope", "local_rope"):
-            _check_rope(getattr(self, name), f"encoder.{name}")
-            rope_frequencies(getattr(self, name), self.size_of_head)
+        for rope in (self.rope, self.local_rope):
+            rope_frequencies(rope, self.size_of_head)
 
     @nn.compact
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
         """Encodes sentences, [batch, length] int32 -> [batch, dim] float32.
 
         Each has the `specials` around it and is padded on the right; a row of padding only gives
-        the projections of zeros. `deterministic=False` enables dropout, which needs a `dropout`
-        PRNG. ValueError for more tokens than `max_length_tokens`.
+        the projections of zeros. ValueError for more tokens than `max_length_tokens`.
         """
         check_length(tokens.shape[1], self.max_length_tokens)
         mask, position = tokens != self.pad_id, positions(tokens, self.max_length_tokens)
@@ -335,7 +307,6 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
         return padded_table(self.get_variable("params", "embedding"))
 
     def _rotation(self, rope: Sequence[Any], tokens: jax.Array) -> jax.Array:
-        """The `rope_table` of the length of tokens."""
         length = tokens.shape[1]
         # While jax2onnx traces, the length has no number, and the whole table is a constant.
         rows = length if isinstance(length, int) else self.max_length_tokens

@@ -45,7 +45,7 @@ class Table(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """True if rows hold two numbers of 4 bits in a byte."""
+        """Whether rows hold two numbers of 4 bits in a byte."""
         return self.rows.dtype == np.uint8 and self.codebooks is None
 
     def unpacked(self) -> Table:
@@ -106,11 +106,7 @@ _VALUES_OF_BYTES = (
 
 
 class RowSums:
-    """Sums of the rows of a table, each times its factor.
-
-    Attributes:
-        dims: elements of a sum.
-    """
+    """Sums of the rows of a table, each times its factor: vectors of `dims` elements."""
 
     def __init__(self, table: Table):
         self._rows, self._factors, self._is_packed = table.rows, table.factors, table.is_packed

@@ -19,7 +19,6 @@ import numpy as np
 
 from xling_jax.files.untrusted import one_line
 from xling_jax.registry import check_choice, import_extra
-from xling_jax.text.fastbpe import FastBPE
 from xling_jax.text.vocabularies import Vocabulary, decode_file, in_order, read_dictionary
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -56,6 +55,8 @@ _PUNCTUATION = str.maketrans(
 )
 # Of Romanian, as in XLM's code.
 _ROMANIAN = str.maketrans("ŞşŢţȘșȚțĂăÂâÎî", "SsTtSsTtAaAaIi")
+# Most words are frequent; large enough for the rare ones of a window as well.
+_CACHED_WORDS = 1 << 17
 _FULL_STOP = re.compile(r"[。．]\s*")
 
 
@@ -231,7 +232,8 @@ class XlmTokenizer:
         self._vocabulary, self._unknown = vocabulary, vocabulary[_XLM_UNKNOWN]
         specials = "|".join(name for name in _XLM_SPECIALS if name in vocabulary)
         self._specials = re.compile(f"({specials})")
-        self._bpe = FastBPE(_as_codes(merges))
+        self._ranks = {pair: rank for rank, pair in enumerate(_pairs(merges))}
+        self._pieces = functools.lru_cache(_CACHED_WORDS)(self._merged)
         self._language, self._lowercase = language, lowercase
 
     def encode(self, text: str) -> list[int]:
@@ -258,10 +260,21 @@ class XlmTokenizer:
             words = letters.lower().split(" ")
         return [word for word in words if word]
 
-    def _pieces(self, word: str) -> list[str]:
-        """Applies byte-pair encoding; the last piece of a word ends in </w>."""
-        *inner, last = self._bpe.split(word)
-        return [*(piece.removesuffix("@@") for piece in inner), f"{last}</w>"]
+    def _merged(self, word: str) -> list[str]:
+        """Byte-pair encoding: merges neighbors, the pair learned first at each step."""
+        pieces = [*word[:-1], f"{word[-1]}</w>"]
+        while len(pieces) > 1:
+            pairs = set(zip(pieces, pieces[1:]))
+            best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
+            if best not in self._ranks:
+                break
+            merged, position = [], 0
+            while position < len(pieces):
+                step = 2 if tuple(pieces[position : position + 2]) == best else 1
+                merged.append("".join(pieces[position : position + step]))
+                position += step
+            pieces = merged
+        return pieces
 
     @functools.cached_property
     def _moses(self) -> tuple[Any, Any]:
@@ -270,11 +283,10 @@ class XlmTokenizer:
         return MosesPunctNormalizer(self._language), MosesTokenizer(self._language)
 
 
-def _as_codes(merges: str) -> str:
-    """Turns merges into codes of fastBPE, which have a count in the third column."""
+def _pairs(merges: str) -> list[tuple[str, str]]:
     lines = merges.replace("\r\n", "\n").split("\n")
-    pairs = [line.split()[:2] for line in lines if line]
+    pairs = [tuple(line.split()[:2]) for line in lines if line]
     for number, pair in enumerate(pairs, 1):
         if len(pair) != 2:
-            raise ValueError(f"merges.txt, line {number}: must hold two pieces; found {pair}")
-    return "".join(f"{left} {right} 0\n" for left, right in pairs)
+            raise ValueError(f"merges.txt, line {number}: must hold two pieces; found {[*pair]}")
+    return pairs
