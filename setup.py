@@ -73,7 +73,7 @@ setup(
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders
         "faiss": ["faiss-cpu>=1.8"],  # xling mine --index
-        "hub": ["huggingface_hub>=1"],  # hf:ORG/NAME, Encoder.push_to_hub
+        "hub": ["huggingface_hub>=1"],  # hf:ORG/NAME
         "onnx": ["jax2onnx>=0.17", "onnx>=1.18", "onnxruntime>=1.22", "tokenizers>=0.20"],
         # xling serve; httptools and uvloop halve the time of a request.
         "serve": [

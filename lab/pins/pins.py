@@ -207,7 +207,11 @@ def of_formats(folder: Path, originals: Path | None) -> dict[str, str]:
         target = (path / "from").read_text().strip()
         out = folder / "converted" / path.name
         source = next(p for p in path.iterdir() if p.name == "original" or p.suffix == ".pt")
-        run("convert", "--from", target, source, "--output", out)
+        try:
+            run("convert", "--from", target, source, "--output", out)
+        except RuntimeError as error:  # of a kind that is gone
+            found[f"convert {path.name}"] = str(error).strip().split("\n")[-1]
+            continue
         found[f"convert {path.name}"] = tensors(out / "encoder.safetensors")
         run("embed", "--model", out, "--input", folder / "text.it", "--output",
             folder / f"{path.name}.npy")  # fmt: skip

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.encode.encoder import Encoder, l2_normalize
+from xling_jax.encode.encoder import l2_normalize
+from xling_jax.encode.jax_backend import JaxBackend
 from xling_jax.encode.model_directory import load_model
 from xling_jax.encode.texts import EncodeStats
 
@@ -70,7 +71,7 @@ def test_text_in_an_unknown_script_is_counted_and_named_once(make_encoder, caplo
         encoder.encode(["日本語"], truncate_dim=2)
         make_encoder().encode([few, "日本語"], truncate_dim=2)
         make_encoder().encode(["la", "", few])
-        monkeypatch.setattr(Encoder, "window_sentences", 3)
+        monkeypatch.setattr(JaxBackend, "window_sentences", 3)
         make_encoder().encode(["la mo"] * 99 + ["日本語"])  # no more than a hundredth of all
     assert (stats.num_sentences, stats.num_unknown) == (5, 2)
     assert [record.getMessage() for record in caplog.records] == [

@@ -216,7 +216,7 @@ def test_every_argument_of_sentence_transformers_has_an_answer(encoder, sentence
         assert {"precision", "prompt_name", "chunk_size"} <= defaults.keys()
         found = getattr(encoder, method)(sentences, **defaults)
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    for name in ("similarity", "similarity_pairwise", "save", "push_to_hub"):
+    for name in ("similarity", "similarity_pairwise", "save"):
         assert hasattr(peer, name) and hasattr(encoder, name)
 
 

@@ -190,14 +190,8 @@ def test_export_shrinks_a_model(vocab, sentences, tmp_path, capsys):
     for wrong, problem in problems.items():
         assert main([*export, str(tmp_path / "x"), *wrong.split()]) == 2
         assert problem in capsys.readouterr().err
-    plain = {name: value for name, value in params.items() if not name.startswith("feature")}
-    arguments = {"width": 16, "pad_id": vocab.pad_id}
-    save(tmp_path / "plain", vocab, "static", arguments, plain)
-    export[2] = str(tmp_path / "plain")
-    assert main([*export, str(tmp_path / "x"), "--storage", "mixed"]) == 2
-    assert "is for encoders with features; use int8" in capsys.readouterr().err
     # Of a truncated encoder, the dimensions that it uses.
-    truncated = xling_jax.load(tmp_path / "plain").truncated(6)
+    truncated = xling_jax.load(tmp_path / "m").truncated(8)
     truncated.save(tmp_path / "b")
     export[2] = str(tmp_path / "b")
     assert main([*export, str(tmp_path / "c"), "--storage", "float32"]) == 0

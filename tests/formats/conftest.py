@@ -4,7 +4,7 @@ import pytest
 
 from tests.encode.conftest import sentences
 from tests.encode.random_models import random_static, save_random
-from xling_jax.encode.model_directory import load_model, save_model
+from xling_jax.encode.model_directory import load_model, save_changed
 from xling_jax.models.numpy_static import NumpyStatic
 from xling_jax.text.vocab import train_vocab
 
@@ -52,18 +52,7 @@ ENCODERS = {
 
 def save_again(model, directory, **changes):
     """Saves a model directory with other arguments of `save_model`."""
-    spec = load_model(model)
-    arguments = {
-        "family": spec.config["family"],
-        "encoder_args": spec.config["encoder"],
-        "params": spec.stored,
-        "vocab": spec.vocab,
-        "languages": (),
-        "max_length_tokens": spec.max_length_tokens,
-        "training": {},
-        **changes,
-    }
-    save_model(directory, **arguments)
+    save_changed(directory, load_model(model), **changes)
     return directory
 
 

@@ -126,11 +126,6 @@ _TRANSFORMERS = {
     "RoBERTa": ("roberta", "mean", {"type_vocab_size": 3, "hidden_act": "relu"}),
     "XLM-R": ("xlm-roberta", "last", {"layer_norm_eps": 1e-3, "max_position_embeddings": 70}),
     "CamemBERT": ("camembert", "mean", {"type_vocab_size": 1, "hidden_act": "silu"}),
-    "MPNet": (
-        "mpnet",
-        "mean",
-        {"relative_attention_num_buckets": 40, "max_position_embeddings": 162},
-    ),
     "XLM": ("xlm", "mean", {"gelu_activation": False, "sinusoidal_embeddings": True}),
 }
 _ROTARY = {

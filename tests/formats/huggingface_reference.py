@@ -84,13 +84,10 @@ def save_tokenizer(kind: str, path: Path, **options) -> None:
     if kind == "xlm":
         _save_xlm_tokenizer(path, **options)
         return
-    if kind in ("bert", "distilbert", "mpnet"):
+    if kind in ("bert", "distilbert"):
         trained = tokenizers.BertWordPieceTokenizer(lowercase=options.get("do_lower_case", True))
-        specials = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"] if kind == "mpnet" else None
-        own = {"special_tokens": specials} if specials else {}
-        trained.train_from_iterator(corpus(), vocab_size=120, min_frequency=1, **own)
-        make = transformers.MPNetTokenizer if kind == "mpnet" else transformers.BertTokenizer
-        result = make(vocab=trained.get_vocab(), **options)
+        trained.train_from_iterator(corpus(), vocab_size=120, min_frequency=1)
+        result = transformers.BertTokenizer(vocab=trained.get_vocab(), **options)
     elif kind == "roberta":
         trained = tokenizers.ByteLevelBPETokenizer()
         specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

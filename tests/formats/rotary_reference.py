@@ -18,16 +18,9 @@ _QWEN_WORDS = (
 )
 POSITIONS = 48
 TEXTS = [
-    "La mo TI, ren su kel.",
-    "",
+    *reference.TEXTS,
     "Der Hund schläft; Чёрная кошка спит. 狗在睡觉。犬は寝ている。",
-    "यह एक वाक्य है። ይህ ዓረፍተ ነገር ነው। هذه جملة ۱۲۳ ეს წინადადებაა",
-    "lamo tiren sukel davi borné " * 30,
-    "<bos>[CLS] a </s><eos> <|endoftext|> [PAD] <pad> [MASK] b",
-    " \t\n  \u200b\u0301e\u0000 \U0001f469\u200d\U0001f680 \ufdfa　①ﬁ ",
-    "ti",
-    "x" * 200,
-    "’ “ ' '' 3.14159265 0000 don't DON'T",
+    "यह एक वाक्य है। ይህ ዓረፍተ ነገር ነው። هذه جملة ۱۲۳ ეს წინადადებაა",
 ]
 
 CONFIGS = {
@@ -72,7 +65,7 @@ CONFIGS = {
 
 
 def _corpus() -> list[str]:
-    return [*reference.corpus(), *(text for text in TEXTS[2:4] for _ in range(3))]
+    return [*reference.corpus(), *(text for text in TEXTS[-2:] for _ in range(3))]
 
 
 def _template(tokenizer, first: str | None, last: str | None):
@@ -95,16 +88,14 @@ def _byte_level(words: pre_tokenizers.PreTokenizer | None) -> tokenizers.Tokeniz
     return result
 
 
-def save_qwen(path: Path, *, first: str | None = None, last: str | None = "<|endoftext|>") -> None:
+def save_qwen(path: Path) -> None:
     """Qwen3-Embedding's: what is behind a text is padding, too."""
-    words = pre_tokenizers.Split(tokenizers.Regex(_QWEN_WORDS), "isolated")
-    result = _byte_level(words)
-    result.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    template = _template(result, first, last)
-    if first or last:
-        steps = [processors.ByteLevel(trim_offsets=False), template]
-        result.post_processor = processors.Sequence(steps)
-    _save(path, result, "Qwen2Tokenizer", pad="<|endoftext|>", eos="<|im_end|>", side="left")
+    end = "<|endoftext|>"
+    result = _byte_level(pre_tokenizers.Split(tokenizers.Regex(_QWEN_WORDS), "isolated"))
+    result.add_special_tokens([end, "<|im_start|>", "<|im_end|>"])
+    steps = [processors.ByteLevel(trim_offsets=False), _template(result, None, end)]
+    result.post_processor = processors.Sequence(steps)
+    _save(path, result, "Qwen2Tokenizer", pad=end, eos="<|im_end|>", side="left")
 
 
 def save_modernbert(path: Path) -> None:

@@ -27,7 +27,6 @@ REFUSED = {
         ),
         OTHER,
     ),
-    "MPNet": "encoder.relative_positions=True does not exist in",
     "XLM": "tokenizer.json has no form for a HuggingFaceVocab",
 }
 # And model2vec.

@@ -188,7 +188,7 @@ def test_a_run_takes_encoder_dropout_and_lengths_of_the_model(
     assert experiment.preparation.vocab.model == str(tmp_path / "m")
     family, limit = experiment.family, experiment.max_length_tokens
     arguments = {"pad_id": 0, **experiment.encoder_arguments, **vocab_arguments("bert", spec.vocab)}
-    kept = {"relative_positions": False, "unplaced_id": None, **spec.config["encoder"]}
+    kept = {"unplaced_id": None, **spec.config["encoder"]}
     kept["vocab_size"] = spec.vocab.size
     assert (family, json.loads(json.dumps(arguments)), limit) == ("bert", kept, 20)
     changed = finetune(tmp_path / "m", "--config.encoder.dropout=0.5")

@@ -9,7 +9,6 @@ import xling_jax
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
 from xling_jax.formats.huggingface_layouts import read_config
-from xling_jax.models.numpy_bert import position_buckets
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -19,7 +18,7 @@ from tests.formats import huggingface_reference as reference  # noqa: E402
 
 TEXTS = reference.TEXTS
 LIMITS = {"bert": 34, "distilbert": 34, "roberta": 32, "xlm": 34, "xlm-roberta": 32}
-LIMITS |= {"camembert": 32, "mpnet": 32}
+LIMITS |= {"camembert": 32}
 
 
 @pytest.mark.parametrize(("layer", "pooling"), [(0, "max"), (1, "first"), (2, "mean")])
@@ -59,14 +58,13 @@ def test_what_a_config_leaves_out_is_as_in_transformers(tmp_path, kind):
     assert tuple(found.dropout.values()) == (0.1, 0.1, after_attention)
     assert found.sizes["layer_norm_epsilon"] == getattr(full, "layer_norm_eps", 1e-12)
     assert found.sizes["activation"] == "gelu"
-    assert found.token_types == (0 if kind == "mpnet" else getattr(full, "type_vocab_size", 0))
+    assert found.token_types == getattr(full, "type_vocab_size", 0)
     counted = kind in ("bert", "distilbert", "xlm")
     assert (found.unplaced_id is None) == counted
     assert found.unplaced_id in (None, full.pad_token_id)
     assert found.first_position == LIMITS["bert"] - LIMITS[kind]
     (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": 5}))
-    follows = found.first_position and kind != "mpnet"
-    assert read_config(tmp_path).first_position == (6 if follows else found.first_position)
+    assert read_config(tmp_path).first_position == (6 if found.first_position else 0)
 
 
 def test_prefixes(published, tmp_path):
@@ -86,12 +84,3 @@ def test_prefixes(published, tmp_path):
     both = xling_jax.load(tmp_path / "both")
     np.testing.assert_allclose(both.encode(["la mo"]), expected[:1], atol=1e-5)
     assert both.prompts == {}
-
-
-def test_buckets_of_positions_are_those_of_transformers():
-    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
-
-    distance = torch.arange(-600, 600)
-    expected = MPNetEncoder.relative_position_bucket(distance).numpy()
-    np.testing.assert_array_equal(position_buckets(distance.numpy()), expected)
-    assert len({*expected[: 600 - 128]}) == len({*expected[600 + 128 :]}) == 1

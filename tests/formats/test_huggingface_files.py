@@ -150,7 +150,7 @@ def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, words, message):
 
 
 CONFIG_CHANGES = {
-    "t5": ({"model_type": "t5"}, "='t5' must be one of bert, camembert, distilbert, mpnet"),
+    "t5": ({"model_type": "t5"}, "='t5' must be one of bert, camembert, distilbert, robe"),
     "decoder": ({"is_decoder": True}, "is_decoder must be False; found True"),
     "relative": ({"position_embedding_type": "relative_key"}, "must be 'absolute'; found 'relati"),
     "size": ({"hidden_size": "24"}, "hidden_size must be a whole number above 0; found '24'"),

@@ -15,7 +15,7 @@ import pytest
 import xling_jax
 from tests.browser import PHONE, look
 from xling_jax.cli.main import main
-from xling_jax.encode.model_directory import SHIPPED, load_model, save_model
+from xling_jax.encode.model_directory import SHIPPED, load_model, save_changed
 
 PROGRAM = """
 const { readFileSync } = await import("node:fs");
@@ -85,34 +85,23 @@ def test_1000_texts_of_all_scripts_in_node(exported):
     np.testing.assert_allclose(in_node(exported, texts), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("storage", ["int8", "pq"])
-def test_other_storages_and_widths(tmp_path, storage):
+def test_other_storages_and_widths(tmp_path):
     spec = load_model(SHIPPED["mini"])
     static = dataclasses.replace(spec.static, storage="float32")
     static, params = static.truncated(spec.params, 64)
     static, params = static.quantized(params, "int8")
-    if storage == "pq":
-        random = np.random.default_rng(0)
-        rows = random.integers(0, 256, (static.feature_rows, static.feature_dims // 4))
-        books = random.normal(size=(static.feature_dims // 4, 256, 4)).astype(np.float32)
-        tables = {"narrow_rows": rows.astype(np.uint8), "codebooks": books}
-        if len(params["rows"]) > static.token_rows:  # features of all dimensions are in one table
-            tables["rows"] = params["rows"][: static.token_rows]
-        params = params | tables
     small, web = tmp_path / "small", tmp_path / "web"
-    save_model(
+    save_changed(
         small,
-        family="static",
+        spec,
         encoder_args=spec.config["encoder"]
-        | {"storage": storage, "width": 64, "feature_width": static.feature_width},
+        | {"storage": "int8", "width": 64, "feature_width": static.feature_width},
         params=params,
-        vocab=spec.vocab,
-        languages=spec.languages,
         max_length_tokens=8,
-        training={},
         prompts={"q": "query: "},
         default_prompt="q",
         truncate_dim=32,
+        calibration=None,
     )
     assert main(["export", "--to", "web", "--model", str(small), "--output", str(web)]) == 0
     (web / "package.json").write_text('{"type": "module"}')

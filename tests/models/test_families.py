@@ -22,7 +22,7 @@ CASES = {
     "laser-forward": LSTM | {"layers": 2, "unidirectional_layers": 1, "pooling": "mean"},
     "dual": TABLE,
     "dual-weighted": TABLE | {"norm": "pre", "pooling": "weighted_mean"},
-    "bert": TABLE | {"pooling": "first", "relative_positions": True},
+    "bert": TABLE | {"pooling": "first"},
     "bert-text": TABLE | {"pooling": "max", "pool_specials": False},
     "rotary": ROTARY | {"local_layers": [1], "window": 2, "pool_specials": False},
     "rotary-causal": ROTARY | {"pooling": "last", "causal": True, "norm": "rms"},

@@ -180,15 +180,9 @@ def test_dropout_drops_whole_tokens_and_features(rates):
     [
         ({"features": ("pair",)}, "encoder.features"),
         ({"feature_rows": 0}, "feature_rows=0 must be at least 1"),
-        ({"width": 0}, "width=0 must be at least 1"),
         ({"feature_width": 513}, "feature_width=513 must be from 0 to 512"),
         ({"feature_width": 3, "storage": "int4"}, "feature_width=3 must be a multiple of 2"),
         ({"storage": "mixed"}, "mixed is for encoders with features"),
-        ({"storage": "pq"}, "pq is for encoders with features"),
-        (
-            {"storage": "mixed", "features": ("pairs",), "width": 3},
-            "width=3 must be a multiple of 2",
-        ),
         (
             {"storage": "pq", "features": ("pairs",), "feature_width": 6},
             "feature_width=6 must be a multiple of 4 with encoder.storage=pq",

@@ -15,8 +15,6 @@ import hashlib
 import inspect
 import logging
 import os
-import pathlib
-import tempfile
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +27,7 @@ from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
 from xling_jax.options import check_kind, check_number, checks_numbers
-from xling_jax.registry import check_choice, did_you_mean, import_extra
+from xling_jax.registry import check_choice, did_you_mean
 from xling_jax.text.splitting import check_collection, check_texts, checked_texts, is_missing
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -385,31 +383,6 @@ class Encoder:
             calibration=self.calibration,
             overwrite=overwrite,
         )
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        private: bool | None = None,
-        token: str | None = None,
-        revision: str | None = None,
-        commit_message: str = "Upload sentence encoder",
-    ) -> str:
-        """Uploads what `save` writes to the Hugging Face hub; returns the URL of the commit.
-
-        The repository is made if there is none, `private` or as its owner has it. `revision` is the
-        branch, None for the main one, and `token` that of the hub, None for the one of `hf auth
-        login`. `xling_jax.load("hf:REPO_ID")` reads it again. Errors as `save`.
-        """
-        hub = import_extra("huggingface_hub", "hub", "uploading to the Hugging Face hub")
-        api = hub.HfApi(token=token)
-        with tempfile.TemporaryDirectory() as directory:
-            path = pathlib.Path(directory, "model")
-            self.save(path)
-            api.create_repo(repo_id, private=private, exist_ok=True)
-            commit = {"commit_message": commit_message, "revision": revision}
-            uploaded = api.upload_folder(repo_id=repo_id, folder_path=str(path), **commit)
-        return str(uploaded.commit_url)
 
     def _loaded(self, done: str) -> model_directory.ModelSpec:
         """Returns the spec this encoder was loaded from, with its parameters in host memory."""

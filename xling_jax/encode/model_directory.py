@@ -126,7 +126,8 @@ class ModelSpec:
         """The Linen module built from `config["encoder"]`."""
         from xling_jax.models import registry
 
-        arguments = {name: v for name, v in self.config["encoder"].items() if name != "storage"}
+        arguments = _arguments(self.config["encoder"])
+        arguments.pop("storage", None)
         return registry.build_encoder(self.config["family"], **arguments)
 
     @functools.cached_property
@@ -358,11 +359,16 @@ def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
     )
 
 
+def _arguments(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an encoder, without one of before that was off."""
+    return {name: v for name, v in recorded.items() if name != "relative_positions" or v}
+
+
 def _numpy_encoder(
     family: str, encoder_args: Mapping[str, Any]
 ) -> NumpyStatic | NumpyEncoder | None:
     """An encoder in NumPy; None also with arguments that only its Linen module knows."""
-    given = dict(encoder_args)
+    given = _arguments(encoder_args)
     if family == "static":
         return options.make(NumpyStatic, given, "encoder")
     if family not in NUMPY_ENCODERS:
@@ -386,7 +392,7 @@ def _facts(
         from xling_jax.encode.jax_backend import parameter_shapes
         from xling_jax.models import registry
 
-        encoder = registry.build_encoder(family, **encoder_args)
+        encoder = registry.build_encoder(family, **_arguments(encoder_args))
         shapes, dim = parameter_shapes(encoder)
     return shapes, dim, [list(names) for names in encoder.specials]
 

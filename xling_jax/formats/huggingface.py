@@ -1,8 +1,8 @@
 """Published encoders in Hugging Face model directories as model directories of ours.
 
-    BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet    config.json, weights, tokenizer files
-    ModernBERT, Qwen3, EmbeddingGemma, GTE                     the same, see `huggingface_layouts`
-    what sentence-transformers makes of them                   modules.json names what follows
+    BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT    config.json, weights, tokenizer files
+    ModernBERT, Qwen3, EmbeddingGemma, GTE             the same, see `huggingface_layouts`
+    what sentence-transformers makes of them           modules.json names what follows
 
 Everything is read from disk and nothing is downloaded. The vectors are those of `transformers` and
 `sentence-transformers`; neither is needed.
@@ -148,7 +148,6 @@ def _encoder_arguments(
         "vocab_size": max(published.vocab_size, vocab.size),
         "layers": layers if layer is None else layer,
         "max_length_tokens": published.positions - published.first_position,
-        **({"relative_positions": True} if published.position_buckets else {}),
         **({} if published.unplaced_id is None else {"unplaced_id": published.unplaced_id}),
         "pooling": modules.pooling,
         "pool_specials": True,

@@ -1,6 +1,6 @@
 """Kinds of transformers on Hugging Face, in the terms of `models.bert` and `models.rotary`.
 
-    bert      BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT, MPNet
+    bert      BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT
     rotary    ModernBERT and mmBERT, Qwen3-Embedding, EmbeddingGemma (gemma3_text), GTE
 
 A kind is a `Layout` in `LAYOUTS`: names of settings and tensors, and a function for what is its
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, Tensors, read_settings
-from xling_jax.models.numpy_bert import POSITION_BUCKETS
 from xling_jax.registry import check_choice
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -43,7 +42,7 @@ class Layout(NamedTuple):
 
     Attributes:
         sizes: our name -> key of config.json.
-        token, token_type, position, position_bias: tables, "" without one.
+        token, token_type, position: tables, "" without one.
         embedding_norm, final_norm: norms around the layers, "" without one.
         layer: our name -> names of those matrices in layer {}, joined where there are several, or
             of that norm, without `.weight` and `.bias`.
@@ -67,7 +66,6 @@ class Layout(NamedTuple):
     family: str = "bert"
     position: str = ""
     token_type: str = ""
-    position_bias: str = ""
     final_norm: str = ""
     epsilon: tuple[str, str, float] = ("layer_norm_epsilon", "layer_norm_eps", 1e-12)
     activation: tuple[str, str] = ("hidden_act", "gelu")
@@ -82,8 +80,8 @@ class Layout(NamedTuple):
 class Published(NamedTuple):
     """The transformer of a directory, with the sizes and dropout rates of our encoder.
 
-    Its tables have `vocab_size` rows of tokens, `positions`, `token_types` and `position_buckets`,
-    0 without one. `unplaced_id` is that of a token which positions do not count.
+    Its tables have `vocab_size` rows of tokens, `positions` and `token_types`, 0 without one.
+    `unplaced_id` is that of a token which positions do not count.
     """
 
     model_type: str
@@ -93,7 +91,6 @@ class Published(NamedTuple):
     vocab_size: int
     positions: int
     token_types: int
-    position_buckets: int = 0
     unplaced_id: int | None = None
 
     @property
@@ -128,16 +125,10 @@ def read_config(directory: Path) -> Published:
         sizes.setdefault("head_width", sizes["width"] // sizes["heads"])
         sizes.setdefault("kv_heads", sizes["heads"])
     has_types = layout.token_type and config.get("type_vocab_size") != 0
-    buckets, unplaced_id = 0, None
-    if layout.position_bias:
-        buckets = config.size("relative_attention_num_buckets", POSITION_BUCKETS)
-        if buckets < POSITION_BUCKETS:
-            raise config.error("relative_attention_num_buckets", f"at least {POSITION_BUCKETS}")
+    unplaced_id = None
     if layout.skips_padding:
-        unplaced_id = config.get("pad_token_id")
-        # MPNet counts positions from its own whatever its config says.
-        if unplaced_id is None or layout.position_bias:
-            unplaced_id = layout.pad_id
+        found = config.get("pad_token_id")
+        unplaced_id = layout.pad_id if found is None else found
         if type(unplaced_id) is not int or not 0 <= unplaced_id < vocab_size:
             raise config.error("pad_token_id", "an id")
     rates = layout.dropout.items()
@@ -150,7 +141,6 @@ def read_config(directory: Path) -> Published:
         vocab_size=vocab_size,
         positions=positions,
         token_types=config.size("type_vocab_size", 2) if has_types else 0,
-        position_buckets=buckets,
         unplaced_id=unplaced_id,
     )
 
@@ -162,7 +152,7 @@ def encoder_params(
 
     Rows of its table beyond the published ones are zeros.
     """
-    layout, sizes, width = published.layout, published.sizes, published.sizes["width"]
+    layout, width = published.layout, published.sizes["width"]
     tensors.begin_at(f"{layout.token}.weight")
     table = tensors.take(f"{layout.token}.weight", published.vocab_size, width)
     types = np.zeros(0)
@@ -179,9 +169,6 @@ def encoder_params(
     params["embedding"] = np.concatenate([table, unused])
     if (unplaced := published.unplaced_id) is not None:  # the row of all of them
         params["embedding"][unplaced] += positions[unplaced]
-    if buckets := published.position_buckets:
-        bias = tensors.take(f"{layout.position_bias}.weight", buckets, sizes["heads"])
-        params["position_bias"] = bias[:POSITION_BUCKETS]
     if layout.embedding_norm:
         params["embedding_norm"] = _norm(tensors, layout.embedding_norm, width, published)
     if arguments.get("final_norm"):
@@ -467,16 +454,6 @@ LAYOUTS = {
             "attention_dropout": "attention_dropout",
             "attention_output_dropout": "",
         },
-    ),
-    "mpnet": _ROBERTA._replace(
-        layer=_BERT.layer
-        | {
-            "attention_input": " ".join(f"{_ATTENTION}.attn.{part}" for part in "qkv"),
-            "attention_output": f"{_ATTENTION}.attn.o",
-            "attention_norm": f"{_ATTENTION}.LayerNorm",
-        },
-        token_type="",
-        position_bias="encoder.relative_attention_bias",
     ),
     "roberta": _ROBERTA,
     "xlm": Layout(

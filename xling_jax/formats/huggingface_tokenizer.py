@@ -36,7 +36,7 @@ _REQUIRED = {"split_special_tokens": False, "auto_map": {}}
 # Classes of transformers that follow tokenizer.json alone, special tokens included.
 _PLAIN_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 # Classes that follow tokenizer_config.json and their defaults, whatever tokenizer.json says.
-_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
+_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 # Field of their normalizer -> key and default.
 _BERT_SWITCHES: dict[str, tuple[str, bool | None]] = {
     "lowercase": ("do_lower_case", True),
@@ -46,7 +46,7 @@ _BERT_SWITCHES: dict[str, tuple[str, bool | None]] = {
 # Whether a class puts a space in front of a text if tokenizer_config.json does not say.
 _ADD_SPACE = {"RobertaTokenizer": False, "XLMRobertaTokenizer": True, "CamembertTokenizer": True}
 # Class of a kind where no file names one.
-_CLASSES = {"bert": "BertTokenizer", "distilbert": "BertTokenizer", "mpnet": "MPNetTokenizer"}
+_CLASSES = {"bert": "BertTokenizer", "distilbert": "BertTokenizer"}
 _CLASSES |= {"roberta": "RobertaTokenizer", "camembert": "CamembertTokenizer"}
 _CLASSES |= dict.fromkeys(("xlm-roberta", "gte"), "XLMRobertaTokenizer")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -60,16 +60,6 @@ _KNOWN |= {"normalize"}
 _WAY_OUT = "use --to onnx, which holds every encoder"
 
 
-class _Transformer(NamedTuple):
-    """A transformer in the layout of transformers, and what follows it."""
-
-    config: dict[str, Any]  # of config.json
-    tensors: dict[str, np.ndarray]
-    pooling: str
-    # (activation, parameters) of a dense layer or a layer norm; None is a normalization.
-    rest: list[tuple[str, dict[str, np.ndarray]] | None]
-
-
 def export_sentence_transformers(
     model: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False
 ) -> dict[str, Any]:
@@ -79,16 +69,17 @@ def export_sentence_transformers(
     """
     where = os.fspath(model)
     spec = load_model(model)
-    transformer = _transformer(spec, where)
+    _check(spec, where)
     content = tokenizer_json(spec.vocab, where)
     with export_directory(output, MODULES_FILE, overwrite) as fresh:
-        names = _write_modules(spec, transformer, content, fresh)
+        names = _write_modules(spec, content, fresh)
         write_json(fresh / SETTINGS_FILE, _settings(spec))
         (fresh / CARD_FILE).write_text(_card(spec, names), encoding="utf-8")
     return {"modules": names}
 
 
-def _transformer(spec: ModelSpec, where: str) -> _Transformer:
+def _check(spec: ModelSpec, where: str) -> None:
+    """Raises ValueError for what has no form there."""
     family, module = spec.config["family"], spec.module
     if family not in ("bert", "dual", "tlaser"):
         also = {"static": ", or --to model2vec, which SentenceTransformer reads, too"}
@@ -117,36 +108,11 @@ def _transformer(spec: ModelSpec, where: str) -> _Transformer:
                 f"{where}: encoder.{name}={value!r:.60} does not exist in sentence-transformers; "
                 f"{_WAY_OUT}"
             )
-    config, tensors = _layers(spec)
-    rest: list[tuple[str, dict[str, np.ndarray]] | None] = []
-    for number, (_, activation, _) in enumerate(getattr(module, "projections", ())):
+    for _, activation, _ in getattr(module, "projections", ()):
         if activation not in (LAYER_NORM, *_TORCH_ACTIVATIONS):
             raise ValueError(
                 f"{where}: sentence-transformers has no dense layer with {activation}; {_WAY_OUT}"
             )
-        rest.append((activation, spec.params[f"projections_{number}"]))
-    if getattr(module, "normalize", False):
-        rest.append(None)
-    config |= {
-        "vocab_size": len(tensors["embeddings.word_embeddings.weight"]),
-        "hidden_size": module.width,
-        "num_hidden_layers": module.layers,
-        "num_attention_heads": module.heads,
-        "intermediate_size": module.ffn_width,
-        "max_position_embeddings": len(tensors["embeddings.position_embeddings.weight"]),
-        "type_vocab_size": 1,
-        "pad_token_id": _padding(spec),
-        "bos_token_id": spec.vocab.bos_id,
-        "eos_token_id": spec.vocab.eos_id,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "torch_dtype": "float32",
-    }
-    width = module.width
-    tensors["embeddings.token_type_embeddings.weight"] = np.zeros((1, width), np.float32)
-    # No pooling reads it; without it transformers warns that it is missing.
-    tensors |= _dense("pooler.dense", np.zeros((width, width), np.float32), np.zeros(width))
-    return _Transformer(config, tensors, module.pooling, rest)
 
 
 def _layers(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -189,7 +155,27 @@ def _layers(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             for name, kernel, bias in zip(parts, kernels, biases):
                 tensors |= _dense(name, kernel, bias)
     config = {"model_type": kind[0], "architectures": [kind[1]]}
-    return config | {"hidden_act": _ACTIVATIONS[activation], "layer_norm_eps": epsilon}, tensors
+    config |= {"hidden_act": _ACTIVATIONS[activation], "layer_norm_eps": epsilon}
+    config |= {
+        "vocab_size": len(tensors["embeddings.word_embeddings.weight"]),
+        "hidden_size": module.width,
+        "num_hidden_layers": module.layers,
+        "num_attention_heads": module.heads,
+        "intermediate_size": module.ffn_width,
+        "max_position_embeddings": len(tensors["embeddings.position_embeddings.weight"]),
+        "type_vocab_size": 1,
+        "pad_token_id": _padding(spec),
+        "bos_token_id": spec.vocab.bos_id,
+        "eos_token_id": spec.vocab.eos_id,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "torch_dtype": "float32",
+    }
+    width = module.width
+    tensors["embeddings.token_type_embeddings.weight"] = np.zeros((1, width), np.float32)
+    # No pooling reads it; without it transformers warns that it is missing.
+    tensors |= _dense("pooler.dense", np.zeros((width, width), np.float32), np.zeros(width))
+    return config, tensors
 
 
 def _padding(spec: ModelSpec) -> int:
@@ -227,12 +213,11 @@ def _dense(name: str, kernel: np.ndarray, bias: np.ndarray | None) -> dict[str, 
     return tensors if bias is None else tensors | {f"{name}.bias": bias}
 
 
-def _write_modules(
-    spec: ModelSpec, transformer: _Transformer, content: str, fresh: Path
-) -> list[str]:
+def _write_modules(spec: ModelSpec, content: str, fresh: Path) -> list[str]:
     """Writes the modules; returns their names."""
-    write_json(fresh / CONFIG_FILE, transformer.config)
-    _write_tensors(fresh / WEIGHTS_FILE, transformer.tensors)
+    config, tensors = _layers(spec)
+    write_json(fresh / CONFIG_FILE, config)
+    _write_tensors(fresh / WEIGHTS_FILE, tensors)
     vocab, (first, last) = spec.vocab, spec.special_ids
     padding = _padding(spec)
     content = with_specials(content, vocab, first, last, spec.max_length_tokens, padding)
@@ -253,34 +238,33 @@ def _write_modules(
     write_json(fresh / "tokenizer_config.json", tokenizer)
     limit = {"max_seq_length": spec.max_length_tokens, "do_lower_case": False}
     write_json(fresh / "sentence_bert_config.json", limit)
+    module, params = spec.module, spec.params
+    activations = [activation for _, activation, _ in getattr(module, "projections", ())]
     names = ["Transformer", "Pooling"]
-    kind = lambda layer: "LayerNorm" if layer[0] == LAYER_NORM else "Dense"
-    names += [kind(layer) if layer else "Normalize" for layer in transformer.rest]
+    names += ["LayerNorm" if name == LAYER_NORM else "Dense" for name in activations]
+    names += ["Normalize"] * getattr(module, "normalize", False)
     folders = write_modules(fresh, names)
-    mode = _POOLINGS[transformer.pooling]
+    mode = _POOLINGS[module.pooling]
     chosen = {
         f"pooling_mode_{name}": name.startswith(mode)
         for name in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")
     }
-    width = spec.module.width
-    write_json(folders[1] / CONFIG_FILE, {"word_embedding_dimension": width, **chosen})
-    for folder, layer in zip(folders[2:], transformer.rest):
-        if layer is None:
-            continue
-        activation, params = layer
+    write_json(folders[1] / CONFIG_FILE, {"word_embedding_dimension": module.width, **chosen})
+    for number, (folder, activation) in enumerate(zip(folders[2:], activations)):
+        own = params[f"projections_{number}"]
         if activation == LAYER_NORM:
-            write_json(folder / CONFIG_FILE, {"dimension": len(params["scale"])})
-            _write_tensors(folder / WEIGHTS_FILE, _norm("norm", params))
+            write_json(folder / CONFIG_FILE, {"dimension": len(own["scale"])})
+            _write_tensors(folder / WEIGHTS_FILE, _norm("norm", own))
             continue
-        inputs, outputs = params["kernel"].shape
+        inputs, outputs = own["kernel"].shape
         settings = {
             "in_features": inputs,
             "out_features": outputs,
-            "bias": "bias" in params,
+            "bias": "bias" in own,
             "activation_function": f"torch.nn.modules.{_TORCH_ACTIVATIONS[activation]}",
         }
         write_json(folder / CONFIG_FILE, settings)
-        tensors = _dense("linear", params["kernel"], params.get("bias"))
+        tensors = _dense("linear", own["kernel"], own.get("bias"))
         _write_tensors(folder / WEIGHTS_FILE, tensors)
     return names
 

@@ -1,4 +1,4 @@
-"""Published post-norm transformers: BERT, RoBERTa, XLM-R, XLM, DistilBERT, MPNet in one encoder.
+"""Published post-norm transformers: BERT, RoBERTa, XLM-R, XLM, DistilBERT in one encoder.
 
 Their differences are resolved when a checkpoint is converted (`formats.huggingface_layouts`).
 Dropout is where the original has it.
@@ -14,17 +14,13 @@ from jax.typing import DTypeLike
 
 from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool, positions
 from xling_jax.models.numpy_bert import (
-    FARTHEST,
     LAYER_NORM,
     NORM_EPSILON,
-    POSITION_BUCKETS,
     BertOptions,
-    position_buckets,
 )
 from xling_jax.models.numpy_encoders import check_length
 from xling_jax.models.numpy_layers import padded_vocab_size
 
-_DISTANCES = np.arange(-FARTHEST, FARTHEST + 1)  # farther ones have the buckets of the ends
 # `vocab_multiple` of decoders and heads; the table itself has the published rows.
 _ROWS_MULTIPLE = 128
 
@@ -93,17 +89,10 @@ class BertLayer(nn.Module):
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(
-        self,
-        states: jax.Array,
-        mask: jax.Array,
-        bias: jax.Array | None = None,
-        deterministic: bool = True,
-    ) -> jax.Array:
-        """Maps [batch, length, width] to the same, or to [batch, 1, width] if `first_only`.
+    def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool = True) -> jax.Array:
+        """[batch, length, width] -> the same, or [batch, 1, width] if `first_only`.
 
-        `mask` [batch, length] is True at tokens; `bias` [1, heads, length, length] is added to the
-        scores of queries and keys.
+        `mask` [batch, length] is True at tokens.
         """
         drop = lambda rate, inputs: Dropout(rate, self.dropout_generator)(inputs, deterministic)
         dense = lambda width, name: Dense(width, dtype=self.dtype, name=name)
@@ -114,12 +103,10 @@ class BertLayer(nn.Module):
         query, key, value = (joined[:, :, part] for part in range(3))
         if self.first_only:
             states, query = states[:, :1], query[:, :1]
-            bias = None if bias is None else bias[:, :, :1]
         query = query / np.asarray(np.sqrt(query.shape[-1]), query.dtype)
         dropout = Dropout(self.attention_dropout, self.dropout_generator)
-        attended = attend(
-            query, key, value, mask[:, None], bias=bias, drop=dropout.unless(deterministic)
-        )
+        drop_weights = dropout.unless(deterministic)
+        attended = attend(query, key, value, mask[:, None], drop=drop_weights)
         attended = dense(self.width, "attention_output")(attended.reshape(states.shape))
         attended = drop(self.attention_output_dropout, attended)
         states = norm("attention_norm")(states + attended)
@@ -165,15 +152,14 @@ class BertEncoder(nn.Module, BertOptions):
         drop = Dropout(self.dropout, self.dropout_generator)
         states = drop(self._embed(tokens), deterministic)
         position = positions(tokens, self.max_length_tokens)
-        bias = self._position_bias(position) if self.relative_positions else None
-        layer = nn.remat(BertLayer, static_argnums=(4,)) if self.remat else BertLayer
+        layer = nn.remat(BertLayer, static_argnums=(3,)) if self.remat else BertLayer
         shared = {name: getattr(self, name) for name in _OF_LAYER}
         for number in range(self.layers):
             states = layer(
                 **shared,
                 first_only=self.pooling == "first" and number == self.layers - 1,
                 name=f"blocks_{number}",
-            )(states, mask, bias, deterministic)
+            )(states, mask, deterministic)
         if self.pooling in ("mean", "max") and not self.pool_specials:
             mask = (position > 0) & (position < mask.sum(1, keepdims=True) - 1)
         vectors = pool(states.astype(jnp.float32), mask, self.pooling)
@@ -196,12 +182,3 @@ class BertEncoder(nn.Module, BertOptions):
             added = jnp.take(added, position, axis=0) * is_placed[..., None]
         states = (jnp.take(table, tokens, axis=0) + added).astype(self.dtype)
         return layer_norm(self.layer_norm_epsilon, self.dtype, "embedding_norm")(states)
-
-    def _position_bias(self, position: jax.Array) -> jax.Array:
-        """The bias of each head by the distance of two tokens, [1, heads, length, length]."""
-        shape = (POSITION_BUCKETS, self.heads)
-        table = self.param("position_bias", nn.initializers.normal(0.02), shape)
-        by_distance = jnp.take(table, position_buckets(_DISTANCES), axis=0)
-        distance = jnp.clip(position - position[:, None], -FARTHEST, FARTHEST)
-        bias = jnp.take(by_distance, distance + FARTHEST, axis=0)
-        return bias.transpose(2, 0, 1)[None].astype(self.dtype)

@@ -212,11 +212,10 @@ def attend(
     value: jax.Array,
     mask: jax.Array,
     *,
-    bias: jax.Array | None = None,
     scale: float | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:
-    """softmax(Q Kᵀ · scale + bias) V for each head, [batch, queries, heads, width].
+    """softmax(Q Kᵀ · scale) V for each head, [batch, queries, heads, width].
 
     The softmax is float32; a row of the mask without any True attends uniformly (never NaN).
 
@@ -225,12 +224,11 @@ def attend(
         key: [batch, keys, groups, width]; a group serves heads / groups heads.
         value: like `key`.
         mask: bool, broadcastable to [batch, queries, keys]; False is not attended to.
-        bias: broadcastable to [batch, heads, queries, keys]; not with groups.
         scale: None if the queries are scaled.
         drop: dropout on the weights.
     """
     if drop is None and (fused := products.attention_implementation(query, key)):
-        options = {"bias": bias, "mask": mask[:, None], "scale": 1.0 if scale is None else scale}
+        options = {"mask": mask[:, None], "scale": 1.0 if scale is None else scale}
         return jax.nn.dot_product_attention(query, key, value, implementation=fused, **options)
     # Not XLA's form of it, which jax2onnx writes with the mask after the softmax, where a large
     # score of padding has taken all weight from the tokens.
@@ -241,7 +239,6 @@ def attend(
     subscripts = "bqgnd,bkgd->bgnqk" if by_group else "bqhd,bkhd->bhqk"
     scores = products.scores(subscripts, query, key)
     scores = scores if scale is None else scores * np.float32(scale)
-    scores = scores if bias is None else scores + bias
     weights = nn.softmax(jnp.where(mask, scores, -1e9)).astype(value.dtype)
     weights = weights if drop is None else drop(weights)
     subscripts = "bgnqk,bkgd->bqgnd" if by_group else "bhqk,bkhd->bqhd"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,9 +27,6 @@ from xling_jax.models.numpy_layers import (
 )
 from xling_jax.registry import check_choice
 
-# MPNet's, whatever the number of rows in a published table: distances below a quarter of the
-# buckets have one each, longer ones share them by their logarithm, to this distance.
-POSITION_BUCKETS, FARTHEST = 32, 128
 # In place of an activation: a norm on the pooled vector, with PyTorch's epsilon.
 LAYER_NORM, NORM_EPSILON = "layer_norm", 1e-5
 
@@ -80,14 +76,11 @@ class BertOptions(PublishedOptions):
     """Options of BERT and its relatives.
 
     Attributes (see also `PublishedOptions`):
-        relative_positions: whether attention scores get a bias by the distance of two tokens, one
-            table for all layers, as in MPNet.
         unplaced_id: of a token that has no position and is not counted in those of others, as
             padding that is written out in a text is in RoBERTa; None for no such token.
     """
 
     layer_norm_epsilon: float = 1e-12
-    relative_positions: bool = False
     unplaced_id: int | None = None
 
     specials = (("bos",), ("eos",))
@@ -108,8 +101,6 @@ class NumpyBert(BertOptions, NumpyEncoder):
             "position_embedding": (self.max_length_tokens, width),
             **norm_shapes("embedding_norm", width),
         }
-        if self.relative_positions:
-            shapes["position_bias"] = (POSITION_BUCKETS, self.heads)
         for number in range(self.layers):
             block = f"blocks_{number}"
             shapes |= dense_shapes(f"{block}/attention_input", width, 3 * width)
@@ -138,23 +129,15 @@ class NumpyBert(BertOptions, NumpyEncoder):
         if has_unplaced:
             states[is_unplaced] = params["embedding"][self.unplaced_id]
         states = layer_norm(states, params["embedding_norm"], self.layer_norm_epsilon)
-        bias = None
-        if self.relative_positions:
-            bias = params["position_bias"][_buckets(int(packed.lengths[0]))].transpose(2, 0, 1)
         for number in range(self.layers):
             first_only = self.pooling == "first" and number == self.layers - 1
-            states = self._run_layer(params[f"blocks_{number}"], packed, states, bias, first_only)
+            states = self._run_layer(params[f"blocks_{number}"], packed, states, first_only)
         if not (self.pooling == "first" and self.layers):
             states = self._pool(packed, states)
         return self._project(params, states)
 
     def _run_layer(
-        self,
-        params: Params,
-        packed: Packed,
-        states: np.ndarray,
-        bias: np.ndarray | None,
-        first_only: bool,
+        self, params: Params, packed: Packed, states: np.ndarray, first_only: bool
     ) -> np.ndarray:
         """`bert.BertLayer`: [tokens, width] -> the same, or [sentences, width] if `first_only`."""
         # One product gives queries, keys and values.
@@ -163,7 +146,7 @@ class NumpyBert(BertOptions, NumpyEncoder):
         query, key, value = np.split(joined, 3, axis=1)
         if first_only:
             states, query = states[packed.starts], query[packed.starts]
-        attended = attend(packed, query, key, value, self.heads, bias)
+        attended = attend(packed, query, key, value, self.heads)
         outputs = packed.empty("attended", *states.shape)
         dense(attended, params["attention_output"], residual=states, out=outputs)
         states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon, out=outputs)
@@ -200,22 +183,3 @@ class NumpyBert(BertOptions, NumpyEncoder):
             squares = np.einsum("sw,sw->s", vectors, vectors)
             vectors = vectors / np.sqrt(np.maximum(squares, np.float32(1e-24)))[:, None]
         return vectors
-
-
-def position_buckets(distance: np.ndarray) -> np.ndarray:
-    """The buckets of keys at these distances from a query, as in T5: half are for keys behind."""
-    half = POSITION_BUCKETS // 2
-    exact = half // 2
-    far = np.maximum(np.abs(distance), exact).astype(np.float32) / exact
-    # In float32, as published: the last bits decide at the border of two buckets.
-    far = np.log(far) / np.float32(np.log(FARTHEST / exact)) * np.float32(half - exact)
-    far = np.minimum(exact + far.astype(np.int64), half - 1)
-    near = np.abs(distance)
-    return np.where(near < exact, near, far) + half * (distance > 0)
-
-
-@functools.lru_cache(maxsize=8)
-def _buckets(length: int) -> np.ndarray:
-    """[length, length]: the bucket of each key for each query."""
-    position = np.arange(length)
-    return position_buckets(np.clip(position - position[:, None], -FARTHEST, FARTHEST))

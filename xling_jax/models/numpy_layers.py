@@ -224,17 +224,12 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def attend(
-    packed: Packed,
-    queries: np.ndarray,
-    keys: np.ndarray,
-    values: np.ndarray,
-    heads: int,
-    bias: np.ndarray | None = None,
+    packed: Packed, queries: np.ndarray, keys: np.ndarray, values: np.ndarray, heads: int
 ) -> np.ndarray:
-    """softmax(Q Kᵀ / √head_width + B) V of each sentence and head, in place of the queries.
+    """softmax(Q Kᵀ / √head_width) V of each sentence and head, in place of the queries.
 
     Queries, keys and values are [tokens, heads · head_width], queries [sentences, …] for one a
-    sentence; B is [heads, longest, longest] of each query and key.
+    sentence.
     """
     queries *= np.float32(1 / np.sqrt(queries.shape[1] // heads))
     is_one = len(queries) < len(keys)
@@ -247,8 +242,6 @@ def attend(
         for start in range(0, query.shape[2], step):
             block = slice(start, min(start + step, query.shape[2]))
             scores = query[:, :, block] @ key.swapaxes(2, 3)
-            if bias is not None:
-                scores += bias[:, block, :length]
             np.matmul(softmax(scores), value, out=query[:, :, block])
     return queries
 
