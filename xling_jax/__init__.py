@@ -52,9 +52,8 @@ def load(
             name of a packaged encoder, or a published encoder: a directory of Hugging Face,
             sentence-transformers, model2vec or LASER, or `hf:ORG/NAME` of the hub. The last two
             are converted once, into the user's cache.
-        dtype: in which the encoder computes: `float32`, `bfloat16` or `float16`. None for the one
-            that the model directory records (`xling convert --compute-dtype`), otherwise float32 on
-            a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those
+        dtype: in which the encoder computes: `float32`, `bfloat16` or `float16`. None for float32
+            on a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those
             of small encoders differ by less than 4e-5 in cosine (bfloat16) or 6e-7 (float16) from
             ones computed in float32, see the performance page of the documentation.
         backend: what computes the vectors: `numpy`, on the CPU, in float32, without compiling
