@@ -53,9 +53,9 @@ def load(
             sentence-transformers, model2vec or LASER, or `hf:ORG/NAME` of the hub. The last two
             are converted once, into the user's cache.
         dtype: in which the encoder computes: `float32`, `bfloat16` or `float16`. None for float32
-            on a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32; those
-            of small encoders differ by less than 4e-5 in cosine (bfloat16) or 6e-7 (float16) from
-            ones computed in float32, see the performance page of the documentation.
+            on a CPU and on a GPU or TPU the fastest that it has units for. Vectors are float32;
+            those of small encoders differ by less than 4e-5 in cosine (bfloat16) or 6e-7 (float16)
+            from ones computed in float32, see the performance page of the documentation.
         backend: what computes the vectors: `numpy`, on the CPU, in float32, without compiling
             anything, for all families but `rotary`; or `jax`, on all local devices, for all but
             `static`. `auto` is JAX only where it has a GPU or TPU, for dtypes other than float32,
