@@ -5,12 +5,12 @@ one name, which is also its key in `counts.json`.
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping, Sequence
 
 from xling_jax.files.hashes import content_hash
 from xling_jax.files.lines import PROBLEMS
+from xling_jax.options import check_number
 from xling_jax.text import scripts
 from xling_jax.text.splitting import count_words
 from xling_jax.text.vocab import normalize_text, remove_invisible
@@ -38,7 +38,8 @@ class CleaningRules:
     Args:
         max_words: maximum words and punctuation marks of a side.
         max_chars: maximum characters of a side.
-        max_length_ratio: maximum words of the longer side per word of the shorter.
+        max_length_ratio: maximum words of the longer side per word of the shorter; a large number
+            disables it.
         length_ratio_slack: words that the longer side may have beyond that. The published filter
             has 0, which drops many short pairs ("Yes." and "That is right.").
         drop_duplicates: keep only the first of equal pairs, over all corpora, whatever their case.
@@ -65,21 +66,11 @@ class CleaningRules:
     alphabets: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        if self.max_words < 1 or self.max_chars < 1:
-            raise ValueError(
-                f"cleaning.max_words={self.max_words} and cleaning.max_chars={self.max_chars} must "
-                "be at least 1"
-            )
-        if not (1 <= self.max_length_ratio < math.inf and self.length_ratio_slack >= 0):
-            raise ValueError(
-                f"cleaning.max_length_ratio={self.max_length_ratio} must be finite and at least 1 "
-                "(a large number disables it) and "
-                f"cleaning.length_ratio_slack={self.length_ratio_slack} at least 0"
-            )
-        if not 0 <= self.min_script_share <= 1:
-            raise ValueError(
-                f"cleaning.min_script_share={self.min_script_share} must be from 0 (disabled) to 1"
-            )
+        check_number(self.max_words, "cleaning.max_words", 1)
+        check_number(self.max_chars, "cleaning.max_chars", 1)
+        check_number(self.max_length_ratio, "cleaning.max_length_ratio", 1)
+        check_number(self.length_ratio_slack, "cleaning.length_ratio_slack", 0)
+        check_number(self.min_script_share, "cleaning.min_script_share", 0, below=1.01)
 
     def check_languages(self, languages: Sequence[str]) -> None:
         """Raises ValueError if a rule needs an alphabet that is not known."""

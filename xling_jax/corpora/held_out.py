@@ -128,15 +128,11 @@ def _walk(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
 def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True) -> set[int]:
     """Reads a file into the hashes of its texts, without that of an empty text.
 
-    Args:
-        file: TSV (with or without a header of languages; of a labeled file such as `test.de.tsv`,
-            the first of two columns is the label), another corpus that a reader knows by its
-            suffix, JSON lines (documents with `text`, whose sentences count too, or `sentences`, or
-            a field per language), or plain text with one sentence per line; may be compressed.
-        languages: of training; a TMX file is read in these, and a column or field of that name is
-            text, also `id`, Indonesian.
-        strict: raise for what cannot be read. Otherwise it is skipped: beside the text of an
-            evaluation lie pictures and archives.
+    It is TSV (with or without a header of languages; of a labeled file such as `test.de.tsv`, the
+    first of two columns is the label), another corpus that a reader knows by its suffix, JSON lines
+    (documents, whose sentences count too, or a field per language), or plain text. A column or
+    field named as one of the `languages` is text, also `id`, Indonesian. Unless `strict`, what
+    cannot be read is skipped: beside the text of an evaluation lie pictures and archives.
     """
     file, not_text, found = str(file), _NOT_TEXT.difference(languages), set()
     kind = suffix_of(file)

@@ -52,15 +52,10 @@ class VocabOptions:
     max_unknown_share: float = 0.1
 
     def __post_init__(self):
-        if not 1 <= self.size <= 10_000_000 or self.sample_sentences < 2:
-            raise ValueError(
-                f"vocab.size={self.size} must be from 1 to 10,000,000 and "
-                f"vocab.sample_sentences={self.sample_sentences} at least 2"
-            )
-        if not 0.98 <= self.character_coverage <= 1:  # what SentencePiece takes
-            raise ValueError(
-                f"vocab.character_coverage={self.character_coverage} must be from 0.98 to 1"
-            )
+        check_number(self.size, "vocab.size", 1, below=1e7)
+        check_number(self.sample_sentences, "vocab.sample_sentences", 2)
+        # What SentencePiece takes.
+        check_number(self.character_coverage, "vocab.character_coverage", 0.98, below=1.0001)
         check_choice("vocab.model_type", self.model_type, MODEL_TYPES)
         check_number(self.extend, "vocab.extend", at_least=0, below=1e7)
         check_number(self.max_unknown_share, "vocab.max_unknown_share", at_least=0, below=1.01)

@@ -135,11 +135,8 @@ class PairText:
 class PairChunk(NamedTuple):
     """The rows of a chunk that are kept for one pair.
 
-    Attributes:
-        text: a gzip member; empty if it is in a file of its own.
-        hashes: of its rows, uint64 each.
-        counts: by reason, as those of a corpus.
-        entry: in the record: bytes and rows of the member, and its number in a file of its own.
+    `text` is a gzip member, empty if it is in a file of its own; `hashes` are of its rows, uint64
+    each; `entry` goes into the record: bytes and rows of the member, and the number of its file.
     """
 
     text: bytes

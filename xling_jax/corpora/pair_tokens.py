@@ -77,9 +77,11 @@ class RowChoice:
         """Rows of each corpus for the validation loss, the first of equal ones."""
         return [held & first for held, first in zip(*self._split(pair)[1:])]
 
-    def num_held(self, pair: str) -> list[int]:
-        """Number of rows of each corpus that are held out, with their copies."""
-        return [int(held.sum()) for held in self._split(pair)[1]]
+    def num_held(self, pair: str) -> dict[str, int]:
+        """Rows that are held out, with their copies, by the key of a text; empty if none are."""
+        if not self._preparation.validation_pairs:
+            return {}
+        return {t.key: int(held.sum()) for t, held in zip(self._texts, self._split(pair)[1])}
 
     def sample(
         self, sentences: int, languages: Sequence[str]
@@ -164,19 +166,25 @@ class PairPlan:
     Args:
         stage: a directory named by the pair, two codes in alphabetical order.
         texts: corpus -> its text, in the order of the config.
-        rows: pair -> the rows of each corpus to keep, [rows] bool; called only when needed.
-        num_held: pair -> the number of rows of each corpus that are held out of these.
+        choice: which rows to keep, asked only when needed.
+        is_validation: whether these are those that are held out of training.
     """
 
     stage: Stage
     texts: Mapping[str, PairText]
-    rows: Callable[[str], Sequence[np.ndarray]]
-    num_held: Callable[[str], Sequence[int]] | None = None
+    choice: RowChoice
+    is_validation: bool = False
 
     @property
     def pair(self) -> str:
         """Its name."""
         return self.stage.directory.name
+
+    @property
+    def rows(self) -> Sequence[np.ndarray]:
+        """The rows of each corpus to keep, [rows] bool."""
+        choose = self.choice.validation if self.is_validation else self.choice.training
+        return choose(self.pair)
 
     def summary(self) -> dict[str, Any] | None:
         """The counts of a finished pair by the names that its corpora have now; None without."""
@@ -193,7 +201,7 @@ class PairPlan:
 
     def selected(self) -> Iterator[tuple[str, list[SelectedRows]]]:
         """Yields each corpus with the rows to keep, by chunk."""
-        for (name, text), mask in zip(self.texts.items(), self.rows(self.pair), strict=True):
+        for (name, text), mask in zip(self.texts.items(), self.rows, strict=True):
             yield name, list(text.select(self.pair, mask))
 
     def shards(self) -> Iterator[Shard]:
@@ -217,12 +225,12 @@ class PairPlan:
     def finish(self, shards: Iterable[Shard]) -> None:
         """Sums the counts of the shards and gives the pair its name."""
         counts = {}
-        held = self.num_held(self.pair) if self.num_held else [0] * len(self.texts)
-        for (name, text), mask, num_held in zip(self.texts.items(), self.rows(self.pair), held):
+        held = {} if self.is_validation else self.choice.num_held(self.pair)
+        for (name, text), mask in zip(self.texts.items(), self.rows):
             if num_rows := text.num_rows.get(self.pair):
-                left_out = num_rows - int(mask.sum()) - num_held
+                left_out = num_rows - int(mask.sum()) - held.get(text.key, 0)
                 counts[name] = {"duplicate": left_out, "no_tokens": 0, "rows": 0}
-                counts[name] |= {"validation": num_held} if self.num_held else {}
+                counts[name] |= {"validation": held[text.key]} if held else {}
         sums = {name: dict.fromkeys(self.pair.split("-"), 0) for name in ("tokens", "unknown")}
         for shard in shards:
             found = shard.counts()

@@ -93,20 +93,10 @@ def prepare(
 ) -> PreparedData:
     """Reads, cleans, deduplicates and tokenizes parallel corpora; does only what is missing.
 
-    Args:
-        preparation: what to make and how.
-        workdir: directory of the run, made if needed.
-        num_workers: number of processes; None for one per core. The output does not depend on it.
-        open_teacher: loads the teacher that the options name, from its `model` and `texts`.
-        keep: refuse to replace finished data of other text or options: a run has checkpoints that
-            were trained on them.
-        engine: does the work; None for processes of this machine.
-
-    Raises:
-        OptionError: if there is no corpus.
-        ValueError: for a corpus that is broken or of which nothing is left, a pair that no corpus
-            has, or data to keep.
-        OSError: from reading or writing, with the path.
+    The output does not depend on the number of processes, `num_workers`, by default one per core.
+    `open_teacher` loads the teacher that the options name, from its `model` and `texts`. `keep`
+    refuses to replace finished data of other text or options: a run has checkpoints that were
+    trained on them. The `engine` does the work, by default in processes of this machine.
     """
     check_corpora(preparation)
     workdir = Path(workdir)
@@ -184,10 +174,7 @@ class _Run:
             given_vocab(preparation),
             functools.partial(sample, options.sample_sentences, options.extend_languages),
         )
-        is_held = preparation.validation_pairs > 0
-        num_held = rows.num_held if is_held else None
-        plans = self._plan(self._data, texts, vocab, rows.training, num_held)
-        held = self._plan(self._data / VALIDATION, texts, vocab, rows.validation) if is_held else []
+        plans, held = (self._plan(texts, vocab, rows, is_held) for is_held in (False, True))
         writer = ShardWriter(vocab, preparation.prompt)
         write_pair_tokens([*plans, *held], functools.partial(engine.write_shards, writer))
         if options.model:
@@ -281,21 +268,15 @@ class _Run:
         return track(drawn, "sample text for the vocabulary", unit="sentence")
 
     def _plan(
-        self,
-        directory: Path,
-        texts: Mapping[str, PairText],
-        vocab: Vocabulary,
-        rows: Callable[[str], Sequence[np.ndarray]],
-        num_held: Callable[[str], Sequence[int]] | None = None,
+        self, texts: Mapping[str, PairText], vocab: Vocabulary, rows: RowChoice, is_held: bool
     ) -> list[PairPlan]:
-        """The tokens of the pairs that some corpus has."""
-        plans = []
-        for pair in self._preparation.pairs:
+        """The tokens of the pairs, to train on or held out."""
+        preparation, plans = self._preparation, []
+        for pair in preparation.pairs if preparation.validation_pairs or not is_held else ():
             keys = [text.key for text in texts.values() if text.num_rows.get(pair)]
-            if keys:
-                key = pair_key(self._preparation, keys, vocab.fingerprint)
-                stage = Stage(directory / pair, key, "pair.json")
-                plans.append(PairPlan(stage, texts, rows, num_held))
+            key = pair_key(preparation, keys, vocab.fingerprint)
+            directory = self._data / VALIDATION if is_held else self._data
+            plans.append(PairPlan(Stage(directory / pair, key, "pair.json"), texts, rows, is_held))
         return plans
 
     def _teach(

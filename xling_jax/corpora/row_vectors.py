@@ -58,19 +58,10 @@ def write_row_vectors(
 ) -> str:
     """Encodes the rows of token shards, as far as their vectors are missing.
 
-    Vectors wider than `width` are rotated to their principal axes, cut and scaled to length 1.
-    An interrupted call continues after the finished pairs.
-
-    Args:
-        plans: directory of token shards -> what these were made from.
-        languages: pair -> the sides to encode.
-        teacher: an `encode.teacher.Teacher`.
-        width: largest size of the stored vectors.
-        writer: of the shards, which says which rows these hold.
-        sample: gives texts to find the axes on.
-
-    Returns:
-        The fingerprint of the vectors.
+    `plans` are what the shards in a directory were made from, `languages` the sides to encode by
+    pair, with a `teacher` (`encode.teacher.Teacher`). Vectors wider than `width` are rotated to
+    their principal axes, which are found on a `sample` of texts, cut and scaled to length 1. An
+    interrupted call continues after the finished pairs. Returns the fingerprint of the vectors.
     """
     facts = {"teacher": teacher.fingerprint, "width": min(width, teacher.dim)}
     if teacher.dim > width:  # with other text the axes are others

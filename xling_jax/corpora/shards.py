@@ -93,18 +93,14 @@ def prepared_array(
 
 
 class PairTokens:
-    """The rows of one language pair over all its shards, memory-mapped.
+    """The rows of one language pair over all its shards in `DIR/a-b`, memory-mapped.
 
-    Args:
-        directory: `DIR/a-b`, which holds the shards.
-        vocab_size: ids must be below it; None checks none.
+    Ids must be below `vocab_size`; None checks none. ValueError if there are no shards,
+    `DamagedData` if one is damaged.
 
     Attributes:
         languages: the two codes in alphabetical order.
         lengths: language -> [rows] int32, number of tokens of each row without special tokens.
-
-    Raises:
-        ValueError: if there are no shards; `DamagedData` if one is damaged.
     """
 
     def __init__(self, directory: str | os.PathLike, vocab_size: int | None = None):

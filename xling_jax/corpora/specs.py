@@ -39,8 +39,10 @@ def open_corpus(spec: str) -> Reader:
             raise ValueError(f"corpus {spec!r}: [:0] would leave no rows; name at least one")
         spec = spec[: match.start()]
     kind, where = _kind_of(spec)
-    reader = READERS[kind] if kind in READERS else _import_reader(kind)
-    return reader(spec, os.path.expanduser(where)).opened_as(kind, limit)
+    found = READERS[kind] if kind in READERS else _import_reader(kind)
+    reader = found(spec, os.path.expanduser(where))
+    reader.kind, reader.limit = kind, limit
+    return reader
 
 
 def read_corpus(spec: str, languages: Sequence[str]) -> Iterator[Row]:

@@ -1,9 +1,4 @@
-"""The vocabulary of a workdir: a given one, or one trained on a sample of its text.
-
-DIR/vocab/sentencepiece.model   a SentencePiece model; or
-DIR/vocab/tokenizer/            the files of the vocabulary of a published encoder
-DIR/vocab/vocab.json            what it was made from
-"""
+"""The vocabulary of a workdir: a given one, or one trained on a sample of its text."""
 
 import contextlib
 import logging

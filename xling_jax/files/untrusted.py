@@ -21,6 +21,19 @@ def one_line(error: BaseException, most: int | None = None) -> str:
 
 
 @contextlib.contextmanager
+def in_one_line(name: str, way_out: str) -> Iterator[None]:
+    """Turns what other libraries raise for damaged files, of many kinds, into one ValueError."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"{name}: cannot be read: {one_line(error, 300)}; {way_out}") from error
+
+
+@contextlib.contextmanager
 def named(where: str | os.PathLike[str]) -> Iterator[None]:
     """Puts the name of a file in front of the message of a ValueError."""
     try:

@@ -144,7 +144,6 @@ class HuggingFaceVocab(Vocabulary):
         return [[i for i in row if i != pad_id] if pad_id in row else row for row in rows]
 
     def pieces(self) -> list[str]:
-        """See `Vocabulary.pieces`."""
         pieces = in_order(self._ids)
         return pieces + [""] * (self.size - len(pieces))  # padding of its own
 

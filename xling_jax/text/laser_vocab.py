@@ -136,7 +136,6 @@ class LaserVocab(Vocabulary):
         self._processor = load_sentencepiece(content, SENTENCEPIECE_FILE)
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
-        """See `Vocabulary.split`."""
         lines = [self.text(text) for text in texts]
         rows = self._processor.encode(lines, out_type=str, num_threads=num_threads)
         get, unknown = self.dictionary.get, self.unk_id
@@ -144,7 +143,6 @@ class LaserVocab(Vocabulary):
         return [[get(word, unknown) for word in " ".join(row).split()] for row in rows]
 
     def pieces(self) -> list[str]:
-        """See `Vocabulary.pieces`."""
         return in_order(self.dictionary)
 
     def splitter_pieces(self) -> list[str]:

@@ -132,12 +132,10 @@ class Vocab(Vocabulary):
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Vocab:
-        """See `Vocabulary.from_files`."""
         return cls(require_file(files, SENTENCEPIECE_FILE), **options)
 
     @property
     def options(self) -> dict[str, Any]:
-        """See `Vocabulary.options`."""
         return {"lowercase": self.lowercase} | ({"moses": True} if self.moses else {})
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
@@ -152,7 +150,6 @@ class Vocab(Vocabulary):
         return self._processor.decode(np.asarray(ids).tolist())
 
     def pieces(self) -> list[str]:
-        """See `Vocabulary.pieces`."""
         return [self._processor.id_to_piece(i) for i in range(self.size)]
 
     def is_control(self, number: int) -> bool:

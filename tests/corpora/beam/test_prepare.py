@@ -170,7 +170,13 @@ def test_what_is_missing_is_made_again(corpora, tmp_path, direct):
     "error, status, message",
     [
         (KeyboardInterrupt(), 130, "xling prepare: interrupted; run the same command to resume"),
-        (OSError(28, "No space left", "/tmp"), 1, "xling prepare: error: /tmp: No space left"),
+        (
+            OSError(28, "No space left", "/tmp"),
+            1,
+            "xling prepare: error: --runner direct: the pipeline failed: OSError: [Errno 28] "
+            "No space left: '/tmp' [while running 'Call']; run the same command again: finished "
+            "work is kept",
+        ),
     ],
 )
 def test_what_stops_a_step_is_one_line(
@@ -245,7 +251,7 @@ def test_a_failed_worker_is_one_line_and_finished_work_is_kept(
         return write(self, shard)
 
     monkeypatch.setattr(pair_tokens.ShardWriter, "__call__", write_until_the_disk_is_full)
-    with pytest.raises(OSError, match="^/mnt/00000: No space left on device$"):
+    with pytest.raises(OSError, match="failed: OSError: .* No space left on device: '/mnt/00000'"):
         prepare_on(direct, workdir=tmp_path / "w", **settings(*corpora))
     assert len(written) == 3
     full_from[0] = -1

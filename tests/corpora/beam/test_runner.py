@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments
 from xling_jax.cli.main import main
-from xling_jax.corpora.beam.runner import BeamRunner, keeping_error, raise_kept_error
+from xling_jax.corpora.beam.runner import BeamRunner
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
@@ -53,12 +53,12 @@ class _Job:
         ),
     ],
 )
-def test_a_job_elsewhere_is_waited_for(tmp_path, monkeypatch, ending, kind, message, is_cancelled):
+def test_a_job_elsewhere_is_waited_for(monkeypatch, ending, kind, message, is_cancelled):
     """Interrupted here, it is cancelled there; other endings are errors of one line."""
     job = _Job(ending)
     monkeypatch.setattr(BeamRunner, "_make_pipeline", lambda self: job)
     with pytest.raises(kind, match=message) as error:
-        BeamRunner("flink").run(lambda pipeline: None, str(tmp_path))
+        BeamRunner("flink").run(lambda pipeline: None)
     assert "\n" not in str(error.value)
     assert job.is_cancelled is is_cancelled
 
@@ -108,14 +108,3 @@ def test_unknown_stores_are_told_before_anything_runs(tmp_path, capsys, words):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("xling prepare: error: xy://bucket/") and "is not supported here" in line
     assert not (tmp_path / "w/data").exists()
-
-
-def test_an_error_in_the_input_comes_before_one_that_was_overcome(tmp_path):
-    with pytest.raises(OSError, match="hiccup"), keeping_error(str(tmp_path), "2-00000"):
-        raise OSError("hiccup")
-    with pytest.raises(OSError, match="hiccup"):
-        raise_kept_error(str(tmp_path))
-    with keeping_error(str(tmp_path), "2-00001"):
-        raise ValueError("a.tsv:3: a row must have 2 cells")
-    with pytest.raises(ValueError, match="a.tsv:3"):
-        raise_kept_error(str(tmp_path))

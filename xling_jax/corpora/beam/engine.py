@@ -3,7 +3,7 @@
     WORKDIR/data/text/KEY/000000.de-en.tsv.gz   a chunk of cleaned text
     WORKDIR/data/text/KEY/000000                its counts and hashes, once all pairs are written
     WORKDIR/data/.rows.partial/KEY/000000       its rows before, until all corpora are clean
-    WORKDIR/data/.beam.partial/                 what there is to do, results, errors of workers
+    WORKDIR/data/.beam.partial/                 what there is to do, and the results
 
 One worker reads a corpus into chunks, which end where they would on one machine: the rest of the
 bytes follows from that.
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from xling_jax.corpora.beam.runner import BeamRunner, keeping_error, raise_kept_error
+from xling_jax.corpora.beam.runner import BeamRunner
 from xling_jax.corpora.engine import Engine
 from xling_jax.corpora.pair_text import (
     ChunkCleaner,
@@ -58,7 +58,6 @@ class BeamEngine(Engine):
     def __init__(self, runner: BeamRunner, workdir: str, here: Path):
         self._runner, self._workdir, self._here = runner, workdir, here
         self._scratch = posixpath.join(workdir, "data", ".beam.partial")
-        self._errors = posixpath.join(self._scratch, "errors")
 
     @staticmethod
     def place(path: str) -> str:
@@ -67,7 +66,6 @@ class BeamEngine(Engine):
         return path if is_url(path) else os.path.abspath(path)
 
     def files(self, reader: Reader, languages: Sequence[str]) -> list[str]:
-        """See `Engine.files`."""
         with copied(reader, names_only=reader.finds_by_name) as (copy, name_of):
             return [name_of(os.path.abspath(path)) for path in copy.files(languages)]
 
@@ -96,11 +94,9 @@ class BeamEngine(Engine):
                 urls.get(posixpath.join(target, stage.record), stage.directory / stage.record)
 
     def text(self, stage: Stage) -> PairText:
-        """See `Engine.text`."""
         return PairText(stage, self._place_of(stage.directory))
 
     def write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> Iterator[Any]:
-        """See `Engine.write_shards`."""
         targets: dict[Path, str] = {}
         for shard in shards if is_url(self._workdir) else ():
             if shard.directory not in targets:
@@ -141,7 +137,7 @@ class BeamEngine(Engine):
                 pipeline
                 | "Items" >> beam.Create(stored)
                 | "Spread" >> beam.Reshuffle()
-                | "Call" >> beam.ParDo(_make_step(place, self._errors))
+                | "Call" >> beam.ParDo(_make_step(place))
                 | "Results" >> beam.GroupByKey()
                 | "Gather" >> beam.FlatMap(functools.partial(_gather, results))
             )
@@ -149,17 +145,19 @@ class BeamEngine(Engine):
         _logger.info("working on %s", self._runner.name)
         if is_url(self._workdir):  # what it says will not be true for a while
             urls.remove(posixpath.join(self._workdir, "data", "manifest.json"))
-        self._runner.run(add_steps, self._errors)
+        self._runner.run(add_steps)
         packed = urls.read(results)
         found = unpack(packed) if packed else []
         if len(found) < len(items):
-            raise_kept_error(self._errors)
             raise FileNotFoundError(
                 f"{results}: missing although the pipeline is done; give --workdir a URL, or mount "
                 "it at the same path on all workers and on this machine"
             )
+        for _, problem in found:
+            if problem:
+                raise ValueError(problem)
         urls.remove(self._scratch)
-        return found
+        return [result for result, _ in found]
 
 
 @contextlib.contextmanager
@@ -252,11 +250,11 @@ def _write_shard(writer: ShardWriter, targets: dict[Path, str], shard: Shard) ->
     return found
 
 
-def _gather(path: str, results: tuple[None, Iterable[tuple[int, Any]]]) -> Iterator[None]:
+def _gather(path: str, results: tuple[None, Iterable[tuple[int, Any]]]) -> list:
     """Writes the results, if there is one of each item."""
     found = dict(results[1])
     urls.write(path, pack([found[number] for number in sorted(found)]))
-    yield from ()
+    return []
 
 
 def _store(path: str, items: Sequence[Any]) -> list[tuple[int, str, int, int]]:
@@ -297,22 +295,28 @@ def _upload(directory: Path, where: str, last: str) -> None:
         urls.write(posixpath.join(where, name), files[name].read_bytes())
 
 
-def _make_step(place: Sequence[Any], errors: str) -> "beam.DoFn":
+def _make_step(place: Sequence[Any]) -> "beam.DoFn":
     """Makes a step that calls a stored function, which a worker loads once, for stored items."""
     import apache_beam as beam
 
     class Step(beam.DoFn):
-        """Yields the number of an item and its result; keeps errors."""
+        """Yields the number of an item, its result, and what is wrong with it.
+
+        Broken input is broken each time; after other errors the runner tries again.
+        """
 
         def __init__(self):
-            self._place, self._errors = place, errors
+            self._place = place
 
         def setup(self) -> None:
             self._function = _load(*self._place)
 
         def process(self, item: tuple[int, str, int, int]) -> Iterable[Any]:
             number, *where = item
-            with keeping_error(self._errors, f"{number:09d}"):
-                yield None, (number, self._function(_load(*where)))
+            try:
+                found = self._function(_load(*where)), ""
+            except ValueError as error:
+                found = None, str(error)
+            yield None, (number, found)
 
     return Step()

@@ -30,14 +30,8 @@ def prepare(
 
     This machine plans and waits. It reads what is held out of training and a vocabulary that the
     config names, finds duplicates by 8 bytes a row, and trains the vocabulary on its sample. The
-    workdir is a directory, the same for all workers, or a URL.
-
-    Returns:
-        The content of `counts.json`.
-
-    Raises:
-        ValueError: as `corpora.prepare.prepare`, or for what needs text on one machine.
-        OSError: from reading or writing, or if a pipeline failed.
+    workdir is a directory, the same for all workers, or a URL. Returns the content of
+    `counts.json`; OSError also if a pipeline failed.
     """
     if preparation.teacher:
         raise ValueError(

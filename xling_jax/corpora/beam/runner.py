@@ -1,21 +1,15 @@
-"""A runner of Apache Beam: its options, how a run of it ends, and errors of workers in one line."""
+"""A runner of Apache Beam: its options, and how a run of it ends."""
 
 import contextlib
 import dataclasses
 import io
 import logging
-import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-from xling_jax.files import urls
 
 if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
-
-# Ends the name of an error of broken input, and of any other.
-BROKEN, OTHER = ".input", ".other"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,18 +31,15 @@ class BeamRunner:
         """True if its workers are on this machine."""
         return self.name.lower().removesuffix("runner") == "direct"
 
-    def run(self, add_steps: Callable[["beam.Pipeline"], None], errors: str) -> None:
-        """Runs a pipeline to its end; its steps keep `errors` there, see `keeping_error`."""
-        urls.remove(errors)  # of an earlier run
+    def run(self, add_steps: Callable[["beam.Pipeline"], None]) -> None:
+        """Runs a pipeline to its end."""
         pipeline, result = self._make_pipeline(), None
         add_steps(pipeline)
         try:
             result = pipeline.run()
             state = result.wait_until_finish()
         except Exception as error:
-            failure = self._failure(error)
-            raise_kept_error(errors)
-            raise failure from error
+            raise self._failure(error) from error
         except BaseException:
             # Interrupted: a job on a cluster would go on without its driver.
             with contextlib.suppress(Exception):
@@ -102,36 +93,3 @@ class BeamRunner:
             raise ValueError(f"--runner {self.name}: {error}") from error
         finally:
             logging.disable(before)
-
-
-@contextlib.contextmanager
-def keeping_error(directory: str, name: str) -> Iterator[None]:
-    """Keeps the error of a step in `DIRECTORY/NAME`, for the machine that started it to raise.
-
-    Broken input is broken each time, so the pipeline goes on without this piece of work; after
-    other errors, which are raised here, the runner tries again. Of all, the first name is raised.
-    """
-    try:
-        yield
-    except Exception as error:
-        text = str(error)
-        if isinstance(error, OSError) and error.filename is not None and error.strerror:
-            text = f"{error.filename}: {error.strerror}"
-        elif not isinstance(error, ValueError | OSError | ImportError):
-            text = f"{type(error).__name__}: {text}"
-        is_input_wrong = isinstance(error, ValueError)
-        name += BROKEN if is_input_wrong else OTHER
-        with contextlib.suppress(OSError):
-            urls.write(posixpath.join(directory, name), text.encode())
-        if not is_input_wrong:
-            raise
-
-
-def raise_kept_error(directory: str) -> None:
-    """Raises the first error that `keeping_error` kept, if any: one in the input if there is one.
-
-    Others may have been overcome by a second try.
-    """
-    for path in sorted(urls.find(directory), key=lambda path: (not path.endswith(BROKEN), path)):
-        text = urls.read(path).decode()
-        raise (ValueError if path.endswith(BROKEN) else OSError)(text)

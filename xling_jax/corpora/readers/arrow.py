@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.tables import Cells, Table, TableReader
 from xling_jax.files.lines import check_format
-from xling_jax.files.untrusted import one_line
+from xling_jax.files.untrusted import in_one_line
 from xling_jax.registry import check_choice, import_extra
 
 if TYPE_CHECKING:
@@ -19,18 +18,16 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1024
 _MAGIC = b"PAR1"
-_MAX_ERROR_LENGTH = 200
 
 
 class ParquetReader(TableReader):
     """`parquet:GLOB[?columns=…]`."""
 
     def open(self, path: str) -> Table:
-        """See `TableReader.open`."""
         with open(path, "rb") as file:
             check_format(path, file.read(64), _MAGIC)
         parquet = import_extra("pyarrow.parquet", "data", path)
-        with _one_line(path, "fetch it again"):
+        with in_one_line(path, "fetch it again"):
             file = parquet.ParquetFile(path)
         batches = lambda names: file.iter_batches(_BATCH_ROWS, columns=[*names])
         return ArrowTable(path, file.schema_arrow, batches)
@@ -58,10 +55,9 @@ class HuggingFaceReader(TableReader):
         return super().moved(move) if is_place else self.where
 
     def tables(self) -> list[Table]:
-        """See `TableReader.tables`."""
         datasets = import_extra("datasets", "data", self.spec)
         split = self.options["split"]
-        with _one_line(self.spec, "check the name, the config and the split"):
+        with in_one_line(self.spec, "check the name, the config and the split"):
             found = self._load(datasets, split)
         if isinstance(found, dict):
             check_choice(f"{self.spec}: split", split, found)
@@ -104,7 +100,7 @@ class ArrowTable(Table):
 
         names = [self.columns[index] for index in columns]
         numbers = itertools.count(1)
-        with _one_line(self.name, "fetch it again"):
+        with in_one_line(self.name, "fetch it again"):
             for batch in self._batches(names):
                 if isinstance(batch, pa.RecordBatch):
                     batch = pa.Table.from_batches([batch])
@@ -119,17 +115,3 @@ def _flat(table: pyarrow.Table) -> pyarrow.Table:
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
         table = table.flatten()
     return table
-
-
-@contextlib.contextmanager
-def _one_line(name: str, way_out: str) -> Iterator[None]:
-    """Turns what pyarrow and datasets raise, of many kinds, into a ValueError of one line."""
-    try:
-        yield
-    except ImportError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        reason = one_line(error, _MAX_ERROR_LENGTH)
-        raise ValueError(f"{name}: cannot be read: {reason}; {way_out}") from error

@@ -71,11 +71,6 @@ class Reader:
             check_choice(f"{spec}: option", name, self.defaults)
         self.options = {**self.defaults, **given}
 
-    def opened_as(self, kind: str, limit: int | None) -> Self:
-        """Returns this reader, with its kind and limit set."""
-        self.kind, self.limit = kind, limit
-        return self
-
     @property
     def name(self) -> str:
         """The corpus as a config names it."""
@@ -85,7 +80,9 @@ class Reader:
         """The reader of this corpus elsewhere: its path or pattern becomes `move(path)`."""
         where = self.moved(move)
         spec = f"{self.kind}:{where}" if self.spec.startswith(f"{self.kind}:") else where
-        return type(self)(spec, os.path.expanduser(where)).opened_as(self.kind, self.limit)
+        moved = type(self)(spec, os.path.expanduser(where))
+        moved.kind, moved.limit = self.kind, self.limit
+        return moved
 
     def rows(self, languages: Sequence[str]) -> Iterator[Row]:
         """As `read`, up to the limit."""

@@ -119,7 +119,6 @@ class DelimitedTable(Table):
             return [line]
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
-        """See `Table.rows`."""
         lines = itertools.chain.from_iterable(self._blocks())
         lines = itertools.islice(enumerate(lines, 1), self.has_header, None)
         width, delimiter = len(self.columns), self._delimiter

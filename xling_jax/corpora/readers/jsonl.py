@@ -15,7 +15,6 @@ class JsonlReader(TableReader):
     """`jsonl:GLOB[?columns=…]`, such as `{"de": …, "en": …}` or WMT's `{"translation": {…}}`."""
 
     def open(self, path: str) -> Table:
-        """See `TableReader.open`."""
         return JsonlTable(path)
 
 
@@ -44,7 +43,6 @@ class JsonlTable(Table):
         return enumerate(itertools.chain.from_iterable(read_line_blocks(self.name)), 1)
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
-        """See `Table.rows`."""
         names = [self.columns[index] for index in columns]
         for number, line in self._lines():
             if isinstance(line, BrokenLine):

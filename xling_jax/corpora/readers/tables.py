@@ -81,7 +81,6 @@ class TableReader(Reader):
         return [self.open(path) for path in self.files()]
 
     def languages(self) -> tuple[str, ...]:
-        """See `Reader.languages`."""
         is_code, meant = languages_lib.is_code, languages_lib.to_iso639_1
         if given := self.given_columns():
             return tuple(filter(is_code, given))

@@ -5,7 +5,6 @@ already in the data directory as tfrecord is read as it is, which needs TensorFl
 """
 
 import difflib
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import BrokenLine, decode_line
-from xling_jax.files.untrusted import one_line
+from xling_jax.files.untrusted import in_one_line, one_line
 from xling_jax.registry import did_you_mean, import_extra
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ class TfdsReader(Reader):
         return self.where
 
     def to_download(self) -> dict[str, Path]:
-        """See `Reader.to_download`."""
         builder = self._make_builder()
         if builder.is_prepared() or not hasattr(builder, "to_download"):
             return {}
@@ -108,28 +106,15 @@ def _read_rows(
     builder: "tfds.core.DatasetBuilder", name: str, split: str, languages: Sequence[str]
 ) -> Iterator[Row]:
     _prepare(builder, name)
+    file, has_text = f"tfds:{name}", False
     # A split may be a slice, "train[:10%]".
     if split.split("[")[0] not in builder.info.splits:
-        raise ValueError(
-            f"tfds:{name}: no split {split!r}; it has {', '.join(builder.info.splits)}"
-        )
-    file = f"tfds:{name}"
-    has_text = False
-    examples = _read_examples(builder, split)
-    for line in itertools.count(1):
-        try:
-            if (example := next(examples, None)) is None:
-                break
+        raise ValueError(f"{file}: no split {split!r}; it has {', '.join(builder.info.splits)}")
+    with in_one_line(file, f"remove {builder.data_path}, so that it is prepared again"):
+        for line, example in enumerate(_read_examples(builder, split), 1):
             row = _make_row(example, file, line, languages)
-        except ImportError:
-            raise
-        except Exception as error:  # of array_record, protobuf or TensorFlow, for damaged files
-            raise ValueError(
-                f"{file}: damaged at example {line} ({one_line(error, _MAX_ERROR_LENGTH)}); remove "
-                f"{builder.data_path}, so that it is prepared again"
-            ) from error
-        has_text = has_text or bool(row.texts)
-        yield row
+            has_text = has_text or bool(row.texts)
+            yield row
     if not has_text:
         raise ValueError(
             f"{file}: no example has text in {' or '.join(languages)}; its features are "
@@ -138,17 +123,10 @@ def _read_rows(
 
 
 def _prepare(builder: "tfds.core.DatasetBuilder", name: str) -> None:
-    """Downloads and prepares a dataset if necessary, with errors of one line."""
-    if builder.is_prepared():
-        return
-    try:
-        builder.download_and_prepare()
-    except ImportError:
-        raise
-    except Exception as error:  # of downloads, check sums and archives
-        raise OSError(
-            f"tfds:{name}: cannot be prepared: {one_line(error, _MAX_ERROR_LENGTH)}"
-        ) from error
+    """Downloads and prepares a dataset if necessary."""
+    if not builder.is_prepared():
+        with in_one_line(f"tfds:{name}", "it could not be prepared"):
+            builder.download_and_prepare()
 
 
 def _read_examples(builder: "tfds.core.DatasetBuilder", split: str) -> Iterator[Mapping[str, Any]]:

@@ -13,7 +13,6 @@ class _TmxCollector(UnitCollector):
     _in_variant = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """See `UnitCollector.start`."""
         if name == "tu":
             self.begin_unit()
         elif name == "tuv":
@@ -25,7 +24,6 @@ class _TmxCollector(UnitCollector):
             self.begin_text(self._language)
 
     def end(self, name: str) -> None:
-        """See `UnitCollector.end`."""
         if name == "seg":
             self.end_text(self._language)
         elif name == "tu":

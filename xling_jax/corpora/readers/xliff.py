@@ -25,7 +25,6 @@ class _XliffCollector(UnitCollector):
         self._aside = 0
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """See `UnitCollector.start`."""
         if name in ("xliff", "file"):
             for side, short in (("source", "srcLang"), ("target", "trgLang")):
                 tag = attributes.get(short) or attributes.get(f"{side}-language")
@@ -44,7 +43,6 @@ class _XliffCollector(UnitCollector):
             self.begin_text(self._language(name, state))
 
     def end(self, name: str) -> None:
-        """See `UnitCollector.end`."""
         if name in _ASIDE:
             self._aside -= 1
         elif self._aside:
