@@ -299,12 +299,9 @@ def test_keys_of_an_alignment_config_are_arguments_of_the_command():
         ),
         ("t_laser", "--config.objective.distanse.weight=1", "did you mean distance"),
         ("t_laser", "--config.evaluation.retreival=('a',)", "did you mean retrieval"),
-        ("t_laser", "--config.head.width=8", "config.head: no term of the objective reads it"),
         ("static", "--config.objective.translation.weight=1", "config.decoder is missing"),
-        ("laser", "--config.schedule.warmup_steps=8", "not an option of constant_schedule"),
         ("t_laser", "--config.encoder.pad_id=8", "config.encoder.pad_id follows from the rest"),
         ("laser", "--config.seed=one", "--config.seed=one: must be a whole number"),
-        ("laser", "--config.seed.high=1", "config.seed is a value and has no keys; set config.s"),
         ("laser", "--config.train.total_epochs=inf", "total_epochs=inf: must be a number"),
         ("laser", "--config.evaluation.retrieval=('',)", "must be a path or several, .. for none"),
     ],
@@ -319,11 +316,9 @@ def test_wrong_arguments_and_overrides_are_one_line(argument, override, message)
     "text, message",
     [
         ("def get_config(arg=''):\n    return {}['a']\n", "line 2: KeyError: a"),
-        ("open('nonsuch')\n", r"line 1: FileNotFoundError: \[Errno 2\] No such file or directory"),
         ("import nonsuch\n", "line 1: ModuleNotFoundError: No module named 'nonsuch'"),
         ("def get_config(:\n", "line 1: "),
         ("def get_config(arg=''):\n    return 3\n", "must return a ConfigDict; found int"),
-        ("x = 1\n", r"must define get_config\(arg\)"),
     ],
 )
 def test_an_error_in_a_config_file_is_one_line_that_names_it(tmp_path, text, message):

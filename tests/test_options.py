@@ -59,14 +59,11 @@ def test_wrong_options_are_refused_with_the_near_ones(settings, message):
     ("value", "message"),
     [
         (2**31, r"must be finite and below 2\*\*31"),
-        (-(2**31), r"below 2\*\*31"),
         (float("nan"), "must be finite"),
         (0, "toy.size=0 must be at least 1 and below 5"),
         (5, "must be at least 1 and below 5"),
         (True, None),
-        (False, None),
         ("0", None),
-        (1, None),
         (4.9, None),
     ],
 )

@@ -394,20 +394,6 @@ def test_babysit_sees_the_status_of_its_own_command_only(launcher, tmp_path):
     assert look(*TRAIN, "it's here") == "unknown"  # the disk was full
 
 
-def test_an_installation_is_marked_at_its_end_and_leaves_no_archive(launcher, tmp_path):
-    archives = []
-    for _ in range(2):
-        assert launcher.run(["tpu.sh", "install"], TPU | {"TMPDIR": str(tmp_path)}).returncode == 0
-        calls = ["\n".join(call) for call in launcher.calls()]
-        assert "installed" not in calls[0] + calls[1] + calls[3]
-        assert "--command=rm -f xling_jax/installed &&" in calls[2]
-        assert calls[4].endswith("--command=touch xling_jax/installed")
-        archives.append(re.search(r"--output=(.*)", calls[0])[1])
-        assert Path(archives[-1]).parent.parent == tmp_path
-        assert not Path(archives[-1]).parent.exists() and archives[-1] in calls[1]
-    assert archives[0] != archives[1]  # of another checkout, at the same time
-
-
 def without(known: dict[str, str], name: str) -> dict[str, str]:
     return {variable: value for variable, value in known.items() if variable != name}
 

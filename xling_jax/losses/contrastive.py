@@ -203,4 +203,6 @@ def similarity_distribution_loss(
         return jnp.where(compared, jax.nn.softmax(products), 0)
 
     total = _log_cos(distributions(source) - distributions(target)).sum()
-    return total if reduction == "sum" else total * _PUBLISHED_BATCH / jnp.maximum(mask.sum(), 1)
+    if reduction == "sum":
+        return total
+    return total * (_PUBLISHED_BATCH / jnp.maximum(mask.sum(), 1))

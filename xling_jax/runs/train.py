@@ -194,7 +194,6 @@ def continued(experiment: Experiment, workdir: Workdir) -> Experiment:
 
     Raises before anything of a run is replaced, if its checkpoints are of another experiment.
     """
-    from xling_jax.train.experiment import with_tuples
     from xling_jax.train.identity import config_difference
 
     content = workdir.read_config()
@@ -208,14 +207,7 @@ def continued(experiment: Experiment, workdir: Workdir) -> Experiment:
         )
     if not experiment.data.bucket_lengths:
         experiment = experiment.with_bucket_lengths(saved["data"].get("bucket_lengths", ()))
-    found = config_difference(saved, experiment.config)
-    # Checkpoints have the vocabulary's fingerprint, but preparing would have replaced it by then.
-    vocab = experiment.config["vocab"]
-    for name, value in with_tuples(saved["vocab"]).items():
-        now = vocab.get(name, value)
-        if value != now:
-            found = found or f"config.vocab.{name} is {value!r} in the checkpoint, {now!r} now"
-    if found:
+    if found := config_difference(saved, experiment.config):
         raise ValueError(
             f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
             "--workdir or restore the option"

@@ -73,19 +73,13 @@ class Experiment:
     Attributes:
         config: the complete config in plain values, as `config.json` records it.
         languages: codes; a language's id is its position.
-        preparation: how text becomes tokens, with the options of cleaning and vocabulary.
-        data: how tokens become batches.
         model: encoder, decoder and head, for the vocabulary size of the config.
-        objective: what is not of a single term.
         terms: of the objective, by name.
-        optimizer: arguments of `make_optimizer`.
         schedule: arguments of `make_schedule`, durations in any unit.
         train: length of the run and its intervals; those that the config gives in other units
             than steps are of an assumed epoch until `training.resolve`.
         max_length_tokens: longest input of the encoder.
         evaluation: task -> paths of its data, to measure while training.
-        mesh: arguments of `make_mesh`.
-        seed: of parameters, batches, dropout and the vocabulary's sample.
         compute_dtype: as given; `auto` is known once the device is.
     """
 
@@ -107,11 +101,7 @@ class Experiment:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Experiment":
-        """Builds an experiment from the values of a config.
-
-        ValueError for a section or option that nothing takes, one that is missing, or a value that
-        is wrong whatever the data and devices.
-        """
+        """The experiment of a config; ValueError for what is wrong whatever data and devices."""
         config, objective, terms = _completed(config)
         plain = {name: config[name] for name in ("languages", "seed", "compute_dtype")}
         options.check(cls, plain, "config", partial=True)
@@ -220,18 +210,18 @@ class Experiment:
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with the defaults of everything that it uses; values are not checked.
-
-    ValueError for a section, family or term that does not exist, a section that nothing reads, or
-    one that is missing.
-    """
+    """A config with the defaults of all that it uses; ValueError for what does not exist."""
     return _completed(config)[0]
 
 
 def _completed(
     config: Mapping[str, Any],
 ) -> tuple[dict[str, Any], ObjectiveOptions, dict[str, Term]]:
-    """See `complete`; with the objective."""
+    """A complete config and its objective.
+
+    ValueError for a section, family or term that does not exist, a section that nothing reads, or
+    one that is missing.
+    """
     config = _copy(config)
     for name in config:
         check_choice("config section", name, (*_PLAIN, "languages", *SECTIONS))

@@ -1,5 +1,6 @@
 """One update: gradients of sums over micro-batches, divided once, then the optimizer."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -57,16 +58,15 @@ def make_steps(
 ) -> Steps:
     """Jits the step functions on a mesh; the old state and accumulator are donated.
 
-    The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index).
-    `shapes` is an abstract state. The gradients of an accumulator are multiplied by the loss scale,
-    if the optimizer has one. `read_twice` is the path of the table that the loss may be given as a
-    copy for each device, see `copy_to_devices`; () if there is none. What is `kept`, which the
+    The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index). The
+    gradients of an accumulator are multiplied by the loss scale, if the optimizer has one.
+    `read_twice` is the path of the table that `copy_to_devices` copies. What is `kept`, which the
     optimizer must not change, has gradients of zero.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     state_shardings = state_sharding(mesh, shapes)
     everywhere, rows = replicated(mesh), batch_sharding(mesh)
-    accumulator_shardings = (state_shardings.params, everywhere)
+    gathered = (state_shardings.params, everywhere)  # of an accumulator
 
     def loss_of_whole(params: Any, *arguments: Any):
         # Makes devices exchange parameters and gradients, never activations. Otherwise the compiler
@@ -110,28 +110,11 @@ def make_steps(
     def more(accumulator, state, batch, index):
         return jax.tree.map(jnp.add, accumulator, gradients(state, batch, index))
 
+    takes, updated = (state_shardings, rows, None), (state_shardings, everywhere)
+    donates = functools.partial(jax.jit, donate_argnums=0)
     return Steps(
-        train=jax.jit(
-            train,
-            donate_argnums=0,
-            in_shardings=(state_shardings, rows, None),
-            out_shardings=(state_shardings, everywhere),
-        ),
-        first=jax.jit(
-            gradients,
-            in_shardings=(state_shardings, rows, None),
-            out_shardings=accumulator_shardings,
-        ),
-        more=jax.jit(
-            more,
-            donate_argnums=0,
-            in_shardings=(accumulator_shardings, state_shardings, rows, None),
-            out_shardings=accumulator_shardings,
-        ),
-        apply=jax.jit(
-            apply,
-            donate_argnums=0,
-            in_shardings=(state_shardings, accumulator_shardings),
-            out_shardings=(state_shardings, everywhere),
-        ),
+        train=donates(train, in_shardings=takes, out_shardings=updated),
+        first=jax.jit(gradients, in_shardings=takes, out_shardings=gathered),
+        more=donates(more, in_shardings=(gathered, *takes), out_shardings=gathered),
+        apply=donates(apply, in_shardings=(state_shardings, gathered), out_shardings=updated),
     )

@@ -124,8 +124,8 @@ def resolve(
 ) -> Training:
     """Adds to an experiment what follows from its data and devices; creates no arrays.
 
-    Without `vocab`, it is one of the config's size; `epoch` is the length of a pass over the data.
-    ValueError for the first option that does not go with these.
+    Without `vocab`, it is one of the config's size. ValueError for an option that does not go with
+    these.
     """
     train = experiment.train_options(epoch)
     # Of the run and of each extension.
@@ -193,11 +193,11 @@ def make_objective(
 
 def with_arguments(model: CrossLingualModel, **arguments: Any) -> CrossLingualModel:
     """The model with other arguments of all its modules that take them."""
-    parts = {}
-    for name in ("encoder", "decoder", "head"):
-        if (module := getattr(model, name)) is not None:
-            known = {field.name for field in dataclasses.fields(module)}
-            parts[name] = module.clone(**{k: v for k, v in arguments.items() if k in known})
+    parts = {name: getattr(model, name) for name in ("encoder", "decoder", "head")}
+    for name, module in parts.items():
+        if module is not None:
+            known = {*arguments} & {field.name for field in dataclasses.fields(module)}
+            parts[name] = module.clone(**{argument: arguments[argument] for argument in known})
     return CrossLingualModel(**parts)
 
 
