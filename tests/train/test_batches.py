@@ -118,11 +118,6 @@ def test_auto_reads_without_tensorflow(directory, monkeypatch):
         list(read_batches(data, 0, 1, reader="tf.data"))
 
 
-def test_a_pair_named_twice_is_refused():
-    with pytest.raises(ValueError, match="aa-bb twice"):
-        DataOptions(("aa-bb", "bb-aa", "aa-bb"), max_tokens=2048)
-
-
 def test_without_bucket_lengths_the_text_tells_which(directory):
     settings = {"bucket_lengths": (), "longest_bucket": 16}
     data, cut = batches(directory, **settings), batches(directory, **settings, truncate=True)

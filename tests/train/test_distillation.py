@@ -103,17 +103,3 @@ def test_nested_widths_add_up_and_none_changes_nothing():
     assert run()[0] == plain[0] and sums["alignment_accuracy"] == plain[1]
     assert run(widths=(8,))[0] == plain[0]
     np.testing.assert_allclose(run(widths=[4, 8])[0], by_hand(4) + by_hand(8), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "options, reason",
-    [
-        ({"widths": (4, 2, 8)}, "must be positive and ascending"),
-        ({"widths": (4, 8), "width_weights": (1.0,)}, "must be one for each of"),
-        ({"widths": (8, 16)}, r"widths=\(8, 16\) must end with the 8 dimensions"),
-        ({"widths": (4,)}, r"widths=\(4,\) must end with the 8 dimensions"),
-    ],
-)
-def test_widths_that_make_no_sense_are_refused(options, reason):
-    with pytest.raises(ValueError, match=reason):
-        Alignment(passed={}, **options)(Context(None, 0, {}), make_inputs())

@@ -15,6 +15,7 @@ from xling_jax.train.checkpoint import Checkpoints, kept_steps, read_params
 from xling_jax.train.identity import identity
 from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.mesh import make_mesh
+from xling_jax.train.options import TrainOptions
 from xling_jax.train.state import TrainState, sharded_shapes
 from xling_jax.train.training import resolve
 
@@ -38,6 +39,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec as P
 from xling_jax.train.integrity import array_hashes
 from xling_jax.train.mesh import make_mesh
+from xling_jax.train.options import TrainOptions
 jax.config.update("jax_num_cpu_devices", 8)
 array = jax.random.normal(jax.random.key(0), (16, 24, 8))
 mesh = make_mesh(2, 4)
@@ -81,12 +83,8 @@ def make_state(step: int) -> TrainState:
 
 def open_checkpoints(directory: Path) -> Checkpoints:
     training = resolve(smoke_experiment())
-    return Checkpoints(
-        directory,
-        identity(training, "float32", "vocab", "data"),
-        keep_last=3,
-        best_metric=METRIC,
-    )
+    options = TrainOptions(keep_last=3, best_metric=METRIC)
+    return Checkpoints(directory, identity(training, "float32", "vocab", "data"), options)
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +162,10 @@ def test_a_damaged_best_checkpoint_is_not_exported(saved, shapes, tmp_path, capl
 
 @pytest.mark.parametrize("keep_best, kept", [(0, [1, 3]), (1, [1, 2, 3])])
 def test_the_newest_the_best_and_those_of_earlier_runs_for_good_are_kept(tmp_path, keep_best, kept):
-    settings = {"keep_last": 1, "keep_best": keep_best, "best_metric": METRIC}
-    for keep_steps, steps in (({1}, [1]), ((), [2, 3])):
-        with Checkpoints(tmp_path / "c", {}, keep_steps=keep_steps, **settings) as checkpoints:
+    settings = {"total_steps": 1, "keep_last": 1, "keep_best": keep_best, "best_metric": METRIC}
+    for keep_every, steps in ((1, [1]), (0, [2, 3])):
+        options = TrainOptions(**settings, keep_every_steps=keep_every)
+        with Checkpoints(tmp_path / "c", {}, options) as checkpoints:
             for step in steps:
                 checkpoints.save(make_state(step), step, {METRIC: SCORES[step]}, {})
     assert kept_steps(tmp_path / "c") == kept

@@ -17,7 +17,7 @@ from xling_jax.losses.token_distribution import (
 )
 from xling_jax.models.registry import build_model
 from xling_jax.train.objective import Objective, parse_objective
-from xling_jax.train.terms.term import Context, all_reads
+from xling_jax.train.terms.term import Context
 
 VOCAB = 40
 IDS = {"bos": 0, "pad": 1, "eos": 2, "mask": 4}
@@ -58,10 +58,6 @@ def make_setting(decoder=None, **changes):
 
 def make_objective(context, terms):
     return Objective(context, parse_objective(terms)[1])
-
-
-def parts_read(terms):
-    return all_reads(parse_objective(terms)[1].values())
 
 
 def make_params(context):
@@ -163,14 +159,6 @@ def test_every_family_of_terms_goes_with_the_lightweight_encoder():
     expected += sums["translation_loss"] + 2 * 7 * sums["similarity_distribution_loss"]
     np.testing.assert_allclose(total, expected, rtol=1e-5)
     assert sums["translation_loss_count"] == 7  # with </s> appended, one sentence a pair
-
-
-def test_what_terms_read_decides_what_is_built():
-    assert parts_read({"translation": {"weight": 1.0}}) == {"decoder"}
-    assert parts_read({"distance": {"weight": 1.0}, "translation": {"weight": 0.0}}) == {"target"}
-    assert parts_read(TERMS) == {"target", "head", "masked"}
-    xtr = {"token_distribution": {"weight": 1.0, "tasks": {"xtr": 1.0}}}
-    assert parts_read(xtr) == {"target", "head"}
 
 
 def test_a_vocabulary_without_mask_is_refused():

@@ -86,13 +86,10 @@ PIECEWISE = {"init_value": 1.0, "boundaries_and_scales": {"3": 0.1}}
         ("constant_schedule", {}, "schedule.value is missing"),
         ("warmup_inverse_sqrt_schedule", {"peak_value": 1, "warmup_steps": 0})
         + ("schedule.warmup_steps=0",),
-        ("_schedule", {}, "schedule.name='_schedule'"),
         ("piecewise_constant_schedule", PIECEWISE, "name='piecewise_constant_schedule' cannot"),
         ("rprop", {"schedule": lambda step: 1.0}, "optimizer.name='rprop' does not work with"),
         ("adamm", {"schedule": None}, "optimizer.name='adamm'"),
-        ("tree", {"schedule": None}, "optimizer.name='tree'"),
         ("adam", {"schedule": None, "weight_decay": 1}, "weight_decay is not an option of adam"),
-        ("adam", {"schedule": None, "momentum": 0}, "momentum is not an option of adam"),
     ],
 )
 def test_unknown_names_and_arguments_are_refused(name, arguments, message):

@@ -55,13 +55,6 @@ def test_scores_have_the_nine_digits_of_the_log():
     assert score(0.123456781, "min") > score(0.123456782, "min")
 
 
-def test_without_a_metric_nothing_ends_a_run():
-    stopping = EarlyStopping("")
-    stopping.update(10, {"dev/x": 1.0})
-    stopping.update(20, {})
-    assert stopping.reason == ""
-
-
 def test_other_settings_let_an_ended_run_go_on():
     stopping = EarlyStopping("dev/x", "max", patience=20)
     for step in (10, 20, 30):

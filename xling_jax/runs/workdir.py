@@ -111,10 +111,6 @@ class Workdir:
         path = self.path / "config.json"
         return path.read_bytes() if path.is_file() else None
 
-    def manifest(self) -> dict[str, Any] | None:
-        """The `manifest.json` of the prepared data, None if there are none."""
-        return self._manifest() if self.is_remote else read_json(self.path / self._MANIFEST)
-
     def has_checkpoints(self) -> bool:
         """Returns whether there is a checkpoint, complete or being written."""
         if not self.is_remote and not Path(self.checkpoints).is_dir():
@@ -152,7 +148,7 @@ class Workdir:
         # What an earlier start prepared here is worth more: it may be of this preparation.
         if there and not (self.path / "data").exists():
             self._fetch_data()
-        here = None if anew or self.is_remote else self.manifest()
+        here = None if anew or self.is_remote else read_json(self.path / self._MANIFEST)
         here = here if here and is_made_with(here, preparation) else None
         try:
             # A pattern that matches fewer files than it did gives no error, but other data.

@@ -29,6 +29,7 @@ from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 from xling_jax.files.whole import write_whole
 from xling_jax.train.identity import difference
 from xling_jax.train.integrity import array_hashes, seal, unseal
+from xling_jax.train.options import TrainOptions
 from xling_jax.train.selection import score
 from xling_jax.train.state import TrainState
 
@@ -48,27 +49,24 @@ _meetings = itertools.count()
 class Checkpoints:
     """Saves and restores `TrainState`s of a run with an `identity`, see `train.identity`.
 
-    Kept are the newest `keep_last`, the best `keep_best` by a dev metric, and for good those of
-    `keep_steps`, also by runs that continue this one with other steps. The directory may be
-    `gs://BUCKET/PATH`, where a checkpoint counts once it has orbax' `commit_success.txt`, since
-    object stores have no rename. ValueError if the record or metadata of every one is damaged.
+    Kept are the newest `keep_last`, the best `keep_best` by `best_metric`, of which `best_goal` is
+    better, and for good the `kept_steps`, also by runs that continue this one with others. The
+    directory may be `gs://BUCKET/PATH`, where a checkpoint counts once it has orbax'
+    `commit_success.txt`, since object stores have no rename. ValueError if the record or metadata
+    of every one is damaged.
     """
 
     def __init__(
         self,
         directory: str | os.PathLike,
         identity: Mapping[str, Any],
-        *,
-        keep_last: int = 2,
-        keep_best: int = 1,
-        best_metric: str = "",
+        options: TrainOptions,
         best_goal: str = "max",
-        keep_steps: Collection[int] = (),
     ):
         self._directory = _absolute(directory)
         self._identity = json.loads(json.dumps(identity))
-        self._keep_last, self._keep_best, self._keep_steps = keep_last, keep_best, {*keep_steps}
-        self._best_metric, self._best_goal = best_metric, best_goal
+        self._options, self._best_goal = options, best_goal
+        self._keep_steps = {*options.kept_steps}
         self._dev: dict[int, Mapping[str, float]] = {}
         self._delete_files()
         self._read_records()
@@ -215,13 +213,13 @@ class Checkpoints:
 
     def _kept(self, steps: Sequence[int]) -> set[int]:
         """Those of the steps whose checkpoints are kept."""
-        steps = sorted(steps)
-        best = self._ranked(steps)[-self._keep_best :] if self._keep_best else []
-        return {*steps[-self._keep_last :], *self._keep_steps, *best}
+        last, best = self._options.keep_last, self._options.keep_best
+        ranked = self._ranked(steps)[-best:] if best else []
+        return {*sorted(steps)[-last:], *self._keep_steps, *ranked}
 
     def _ranked(self, steps: Collection[int]) -> list[int]:
         """Those with the dev metric that ranks them, the best last, of equals the newest."""
-        name, goal = self._best_metric, self._best_goal
+        name, goal = self._options.best_metric, self._best_goal
         ranked = [step for step in steps if name in self._dev.get(step, {})]
         return sorted(ranked, key=lambda step: (score(self._dev[step][name], goal), step))
 
@@ -264,7 +262,7 @@ class Checkpoints:
         while (step := self.best_step()) != latest:
             if step is None:
                 raise ValueError(
-                    f"{self._directory}: no checkpoint has {self._best_metric}, which "
+                    f"{self._directory}: no checkpoint has {self._options.best_metric}, which "
                     "train.export='best' needs; set train.export='last', or compare them with "
                     "xling evaluate --checkpoint all"
                 )

@@ -137,11 +137,8 @@ def train(
     checkpoints = Checkpoints(
         checkpoint_directory or Path(workdir, "checkpoints"),
         identity(training, dtype, corpus.vocab.fingerprint, corpus.fingerprint),
-        keep_last=options.keep_last,
-        keep_best=options.keep_best,
-        best_metric=options.best_metric,
-        best_goal=goal(options.best_metric),
-        keep_steps=options.kept_steps,
+        options,
+        goal(options.best_metric),
     )
     steps, latest = training.steps(mesh), checkpoints.latest_step()
     accumulation = experiment.data.accumulation_steps
