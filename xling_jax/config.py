@@ -104,12 +104,12 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
     from xling_jax.eval.tasks import TASKS
     from xling_jax.train.experiment import Experiment
 
-    config = _run_config_file(path).to_dict()
+    config, given = _run_config_file(path).to_dict(), _by_key(overrides)
     with _naming(path):
-        model = _model_init(config, overrides)
+        model = given.get("train.model_init", config.get("train", {}).get("model_init"))
         if model and not config.get("encoder"):
             _take_encoder(config, model)
-        _override(config, overrides)
+        _override(config, given)
         if model and not config.get("vocab", {}).get("model"):
             _take_vocab(config, model)
         for task in config.get("evaluation", {}):
@@ -174,14 +174,8 @@ def _run_config_file(path: str) -> ConfigDict:
         raise ConfigError(f"--config {path}: {text}") from error
 
 
-def _model_init(config: Mapping[str, Any], overrides: Sequence[str]) -> str:
-    """`train.model_init` of a config with its overrides, "" if there is none."""
-    of_config = config.get("train", {}).get("model_init", "")
-    return _by_key(overrides).get("train.model_init", of_config)
-
-
-def _override(config: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Applies `--config.a.b=value` to a config; what nothing takes is refused with the experiment.
+def _override(config: dict[str, Any], given: Mapping[str, str]) -> None:
+    """Puts values by key into a config; what nothing takes is refused with the experiment.
 
     Another optimizer or schedule leaves out the arguments that it does not have. A duration
     replaces the one in another unit; one of 0 says nothing beside it.
@@ -189,7 +183,7 @@ def _override(config: dict[str, Any], overrides: Sequence[str]) -> None:
     from xling_jax.train.experiment import complete
     from xling_jax.train.options import split_unit
 
-    given, known = _by_key(overrides), {}
+    known = {}
     with contextlib.suppress(ValueError):  # what is missing may be given
         known = complete(config) if given else {}
     for section in ("optimizer", "schedule"):

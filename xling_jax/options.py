@@ -133,21 +133,15 @@ def defaults(target: Callable, supplied: Collection[str] = ()) -> dict[str, Any]
     caller gives and no config may.
     """
     skipped = {"self", "parent", "name", "passed", *supplied}
-    fields = (
-        {field.name: field for field in dataclasses.fields(target)} if _is_class(target) else {}
-    )
+    fields = dataclasses.fields(target) if dataclasses.is_dataclass(target) else ()
+    made = {f.name: f.default_factory for f in fields}
     found = {}
     for name, parameter in inspect.signature(target).parameters.items():
         if name in skipped or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
-        found[name] = parameter.default
-        if name in fields and fields[name].default_factory is not dataclasses.MISSING:
-            found[name] = fields[name].default_factory()
+        make = made.get(name, dataclasses.MISSING)
+        found[name] = parameter.default if make is dataclasses.MISSING else make()
     return found | _passed_on(target)
-
-
-def _is_class(target: Callable) -> bool:
-    return isinstance(target, type) and dataclasses.is_dataclass(target)
 
 
 def _passed_on(target: Callable) -> dict[str, Any]:
@@ -184,8 +178,9 @@ def check(
                 f"it takes {', '.join(known) or 'none'}"
             )
         check_number(value, f"{where}.{name}")
-        if name in parameters:
-            _check_type(parameters[name].annotation, value, f"{where}.{name}")
+        annotation = parameters[name].annotation if name in parameters else Any
+        if not _fits(annotation, value):
+            raise ValueError(f"{where}.{name}={value!r} must be of type {_name(annotation)}")
     for name, default in known.items():
         if default is REQUIRED and name not in values and not partial:
             raise ValueError(f"{where}.{name} is missing; {target.__name__} needs it")
@@ -205,12 +200,6 @@ def check_number(
     if not at_least <= value < below:
         bound = f" and below {below:g}" if below < math.inf else ""
         raise ValueError(f"{where}={value} must be at least {at_least:g}{bound}")
-
-
-def _check_type(annotation: Any, value: Any, where: str) -> None:
-    """Raises ValueError for a wrong value of an option whose type is made of plain ones."""
-    if not _fits(annotation, value):
-        raise ValueError(f"{where}={value!r} must be of type {_name(annotation)}")
 
 
 def _fits(annotation: Any, value: Any) -> bool:

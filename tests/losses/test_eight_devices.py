@@ -51,8 +51,8 @@ def print_facts():
 
     pairs = distribution.SOURCE[:8], distribution.TARGET[:8]
     facts["masked"] = difference(distribution.mask_pairs, pairs, [*map(split, pairs)])
-    hidden, table, ids, label_weights, weights, bias = arrays = distribution.draw_arrays(16)
-    of_rows = [*map(split, (hidden, ids, label_weights, weights))]
+    hidden, table, ids, label_weights, bias = arrays = distribution.draw_arrays(16)
+    of_rows = [*map(split, (hidden, ids, label_weights))]
     on_eight = (of_rows[0], table, *of_rows[1:], bias)
     # Whole, and in two chunks, of a row from each device.
     for limit in (0, 8 * distribution.ROWS):

@@ -188,19 +188,13 @@ def label_distributions(
 
 def _concatenate(parts: Sequence[Labels], task_weights: Sequence[float]) -> Labels:
     """Joins label distributions, each with the weight of its task."""
-    if len(parts) == 1 and task_weights[0] == 1:
-        return parts[0]
     ids = jnp.concatenate([labels.ids for labels in parts], axis=1)
-    if set(task_weights) == {1.0}:
-        return Labels(ids, jnp.concatenate([labels.weights for labels in parts], axis=1))
     weighted = [weight * labels.weights for weight, labels in zip(task_weights, parts)]
     scales = [np.full(ls.ids.shape[1], w, np.float32) for w, ls in zip(task_weights, parts)]
     return Labels(ids, jnp.concatenate(weighted, axis=1), np.concatenate(scales))
 
 
-def _chunk_loss(
-    hidden, table, bias, ids, label_weights, row_weights, *, scales, vocab_size, with_gradient
-):
+def _chunk_loss(hidden, table, bias, ids, label_weights, *, scales, vocab_size, with_gradient):
     """KL and cross-entropy of one chunk and, on demand, the gradient of its logits."""
     softmax = output_softmax(hidden, table, bias, vocab_size)
     logits = jnp.take_along_axis(softmax.logits, ids, axis=1)
@@ -210,19 +204,18 @@ def _chunk_loss(
     log_label = jnp.log(jnp.where(label_weights > 0, own_weights, 1))
     cross_entropy = total * softmax.log_normalizer - (label_weights * logits).sum(1)
     divergence = cross_entropy + (label_weights * log_label).sum(1)
-    sums = ((row_weights * divergence).sum(), (row_weights * cross_entropy).sum())
+    sums = (divergence.sum(), cross_entropy.sum())
     if not with_gradient:
         return sums, None
-    gradient = softmax.exponentials * ((row_weights * total)[:, None] / softmax.normalizer)
+    gradient = softmax.exponentials * (total[:, None] / softmax.normalizer)
     subtract = jax.vmap(lambda row, ids, values: row.at[ids].add(-values))
-    return sums, subtract(gradient, ids, row_weights[:, None] * label_weights)
+    return sums, subtract(gradient, ids, label_weights)
 
 
 def token_distribution_kl(
     hidden: jax.Array,
     output_table: jax.Array,
     labels: Labels,
-    row_weights: ArrayLike | None = None,
     *,
     output_bias: jax.Array | None = None,
     vocab_size: int | None = None,
@@ -243,24 +236,18 @@ def token_distribution_kl(
             are padding and not part of the softmax.
         labels: q, a constant; ids with a weight are below `vocab_size`. Two entries of a row with
             the same id belong to two distributions, whose divergences are added.
-        row_weights: [batch] bool or float; None for 1.
         output_bias: [rows] float32; None for none.
         vocab_size: V; all rows if None.
         max_logits: see `fused_softmax.fused_loss`.
 
     Returns:
-        The weighted sum of KL in nats (float32; differentiable in hidden, output_table and
+        The sum of KL in nats (float32; differentiable in hidden, output_table and
         output_bias), and that of −Σ_w q log p (a metric, not differentiable).
 
     Raises:
         ValueError: if vocab_size is out of range.
     """
     vocab_size = real_rows(vocab_size, output_table)
-    row_weights = jnp.asarray(1.0 if row_weights is None else row_weights, jnp.float32)
-    targets = (
-        labels.ids,
-        labels.weights.astype(jnp.float32),
-        jnp.broadcast_to(row_weights, hidden.shape[:1]),
-    )
+    targets = (labels.ids, labels.weights.astype(jnp.float32))
     loss = functools.partial(_chunk_loss, scales=labels.scales, vocab_size=vocab_size)
     return fused_loss(loss, max_logits, hidden, output_table, output_bias, targets)
