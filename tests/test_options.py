@@ -8,7 +8,6 @@ import pytest
 import xling_jax
 from xling_jax import options
 from xling_jax.align import knn, mining
-from xling_jax.align.histogram import format_histogram
 from xling_jax.align.matching import align_documents
 from xling_jax.documents.lawdr import Lawdr
 
@@ -131,7 +130,6 @@ CALLS = {
     mining.choose_pairs: ([CANDIDATES], "threshold min_cosine"),
     knn.top_k: ([*SIDES, 1], "memory_mb"),
     align_documents: (SIDES, "k candidates memory_mb"),
-    format_histogram: ([np.arange(9.0)], "num_bins"),
     xling_jax.align_sentences: ((["a"], ["b"]), "max_sentences deletion radius num_samples seed"),
     Lawdr: ((), "rank seed"),
     xling_jax.load: (["mini"], "truncate_dim"),

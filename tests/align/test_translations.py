@@ -7,8 +7,8 @@ def dropped(pairs, **rules):
     """What is dropped, by reason."""
     chosen = TranslationFilter(TranslationRules(**rules))
     kept = [pair for pair in pairs if chosen.keep(*pair)]
-    assert chosen.num_kept == len(kept)
-    return dict(chosen.dropped)
+    assert chosen.counts.pop("kept", 0) == len(kept)
+    return dict(chosen.counts)
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_the_command_writes_xsim_plus_plus(tmp_path, altered, stand_in, capsys):
     words += ["--altered", altered, "--distractors", tmp_path / "more.en.txt"]
     assert main.main([*map(str, [*words, "--output", tmp_path / "out"])]) == 0
     table = capsys.readouterr().out
-    assert "| de-en" in table and "| xSIM++ |" in table and "misaligned" in table
+    assert "| xSIM++ " in table and "| misaligned " in table
     written = json.loads((tmp_path / "out/results.json").read_text())
     assert written["metrics"]["toy/xsim_plus_plus"] >= written["metrics"]["toy/xsim"]
     assert written["settings"]["altered"][0]["path"].endswith("toy.en.tsv")

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from xling_jax.options import checks_numbers
-
 # The density is looked at in steps of the range divided by this.
 _FINE_BINS = 512
 # Choice: this share of the scores at either end is left out if the range would otherwise be several
@@ -24,7 +22,7 @@ _OUTSIDE, _TIMES_AS_WIDE = 5e-4, 3
 _MIN_PROMINENCE = 5.0
 # Choice: of Silverman's kernel width, which is too wide for two modes far apart.
 _BANDWIDTHS = (1.0, 0.5, 0.25)
-_WIDTH = 60
+_WIDTH, _NUM_BINS = 60, 20
 
 
 def score_valley(scores: np.ndarray) -> float | None:
@@ -45,28 +43,20 @@ def score_valley(scores: np.ndarray) -> float | None:
     return next((valley for valley in valleys if valley is not None), None)
 
 
-@checks_numbers
-def format_histogram(
-    scores: np.ndarray, valley: float | None = None, num_bins: int = 20
-) -> list[str]:
-    """Returns a line of text for each of at most `num_bins` bins, in which the valley is marked.
+def format_histogram(scores: np.ndarray, valley: float | None = None) -> list[str]:
+    """Returns a line of text for each of at most 20 bins, in which the valley is marked.
 
     It has the lower edge of the bin, a bar and the number of scores. The first and the last bin
     also count scores far from all others; those that are not finite are left out.
-
-    Raises:
-        ValueError: if `num_bins` is not at least 2.
     """
     from matplotlib.ticker import MaxNLocator
 
-    if num_bins < 2:
-        raise ValueError(f"num_bins must be at least 2; got {num_bins}")
     central = _central(scores)
     if not len(central):
         return ["no scores"]
     low, high = central[0], central[-1]
     high = max(high, low + 1e-3 * max(abs(low), 1.0))
-    edges = MaxNLocator(num_bins, steps=[1, 2, 5, 10]).tick_values(low, high)
+    edges = MaxNLocator(_NUM_BINS, steps=[1, 2, 5, 10]).tick_values(low, high)
     counts = np.histogram(np.clip(_finite(scores), edges[0], edges[-1]), edges)[0]
     decimals = max(-math.floor(math.log10(edges[1] - edges[0]) + 1e-6), 0)
     starts = _column(f"{edge:.{decimals}f}" for edge in edges[:-1])

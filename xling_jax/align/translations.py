@@ -49,8 +49,6 @@ class AlignedDocuments(NamedTuple):
                 yield ScoredPair(group.cost, *texts, self.ids)
 
 
-# In the order of the checks: a pair counts under the first that applies.
-REASONS = ("cost", "length ratio", "copy", "duplicate")
 # Words that the longer side may have beyond the ratio: short sentences differ more. With a ratio of
 # 2 this drops 0.2 % of translations of debates, news, manuals and everyday sentences, and a quarter
 # to a half of unrelated pairs of such sentences.
@@ -75,29 +73,25 @@ class TranslationRules:
 
 
 class TranslationFilter:
-    """Applies the rules; counts translations, those `dropped` by reason and `num_kept`."""
+    """Applies the rules; counts translations by why they were dropped, or as kept."""
 
     def __init__(self, rules: TranslationRules):
         self._rules = rules
         # Hashes of 64 bits take a tenth of the room; of ten million pairs, two different ones share
         # one with a probability of 3 in a million.
         self._seen: set[int] = set()
-        self.dropped: collections.Counter[str] = collections.Counter()
-        self.num_kept = 0
+        self.counts: collections.Counter[str] = collections.Counter()
 
     def keep(self, source: str, target: str, cost: float) -> bool:
         """Counts a translation; returns whether it satisfies the rules."""
         reason = self._reason(source, target, cost)
-        if reason:
-            self.dropped[reason] += 1
-        else:
-            self.num_kept += 1
+        self.counts[reason or "kept"] += 1
         return reason is None
 
     def describe(self) -> str:
         """The counts in one line."""
-        counts = [f"{self.dropped[name]} {name}" for name in REASONS if self.dropped[name]]
-        return f"{self.num_kept} translations; dropped: {', '.join(counts) or 'none'}"
+        dropped = [f"{n} {why}" for why, n in sorted(self.counts.items()) if why != "kept"]
+        return f"{self.counts['kept']} translations; dropped: {', '.join(dropped) or 'none'}"
 
     def _reason(self, source: str, target: str, cost: float) -> str | None:
         rules = self._rules

@@ -28,7 +28,7 @@ from xling_jax.eval.classification_protocols import (
     measure_protocol,
 )
 from xling_jax.eval.classifiers import CLASSIFIERS, NEURAL, Examples, default_c_values
-from xling_jax.eval.results import Heatmap, known, markdown_table, percent
+from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option, wrong_use
 
@@ -98,7 +98,7 @@ class Classification(Task):
 
 MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldoc.
 """
-    columns = {"same": "same", "cross": "cross", "all": "all", "en": "en ↔ others"}
+    columns = {"same": "same", "cross": "cross", "all": "all"}
     primary = "cross"
     axes = ("train", "test")
     cheap = MappingProxyType({"c_values": (1.0,), "baselines": False})
@@ -190,17 +190,12 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     ) -> Iterator[Heatmap]:
         """The matrix of each measurement."""
         for name, matrix in outcomes.items():
-            means = {which: matrix.mean(which) for which in ("same", "cross")}
-            if "bag_of_words" in matrix.accuracies:
-                means["bag of words"] = matrix.mean("cross", "bag_of_words")
-            shown = [f"{what} {percent(value)}" for what, value in known(means).items()]
             yield Heatmap(
                 f"{name}.matrix",
                 matrix.accuracies["accuracy"],
                 matrix.train_languages,
                 matrix.test_languages,
-                title=f"{name}: accuracy, %",
-                subtitle=", ".join([matrix.protocol, *shown]),
+                title=f"{name}: {matrix.protocol}, accuracy, %",
                 axes=self.axes,
             )
 
@@ -224,11 +219,6 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         for name, matrix in (results.get("matrices") or {}).items():
             means = (matrix.get("mean") or {}).get("accuracy") or {}
             scores = {cls.columns[which]: 100 * value for which, value in means.items()}
-            cells = matrix.get("accuracy") or {}
-            out = [value for code, value in (cells.get("en") or {}).items() if code != "en"]
-            back = [row.get("en") for code, row in cells.items() if code != "en"]
-            if out and back and None not in (*out, *back):
-                scores[cls.columns["en"]] = 100 * float(np.mean([*out, *back]))
             for part in (matrix.get("classifier"), matrix.get("protocol")):
                 name = name.removesuffix(f"_{str(part).replace('-', '_')}")
             if scores:

@@ -30,7 +30,6 @@ class Heatmap:
     rows: Sequence[str]
     columns: Sequence[str]
     title: str
-    subtitle: str = ""
     axes: tuple[str, str] = ("from", "to")
 
 

@@ -15,9 +15,9 @@ from xling_jax.align import knn
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval import retrieval_data
-from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables, metric_title
+from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
 from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, nearest_by_margin, rank
-from xling_jax.eval.results import Heatmap, Projection, markdown_table, percent
+from xling_jax.eval.results import Heatmap, Projection
 from xling_jax.eval.retrieval_data import ALTERED_KINDS, Altered, RetrievalData
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option
@@ -142,11 +142,11 @@ class Retrieval(Task):
         self, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
     ) -> list[str]:
         """A section for each data set."""
+        in_pairs = ("error", "xsim", *_PLUS_PLUS)
         sections = []
         for name, m in outcomes.items():
-            text = matrix_tables(m, m.metrics[:1], [m.metrics[0], "error", "xsim"])
-            if "xsim_plus_plus" in m.metrics:
-                text += f"\n\nFound instead, % of the queries:\n\n{_table_of_errors(m)}"
+            shown = [metric for metric in m.metrics if metric in (m.metrics[0], *in_pairs)]
+            text = matrix_tables(m, m.metrics[:1], shown)
             sections.append(f"## {name}: retrieval by {self.similarity}, %\n\n{text}\n")
         return sections
 
@@ -160,16 +160,12 @@ class Retrieval(Task):
             if len(matrix.languages) > _MAX_HEATMAP_LANGUAGES or len(one.parts) > 1:
                 _logger.info("%s: too many files or languages to draw; see results.md", one.name)
                 continue
-            mean = percent(matrix.mean(f"p_at_{k}"))
-            mean += " between two languages" if matrix.has_diagonal else ""
             yield Heatmap(
                 f"{one.name}.matrix",
                 matrix.array(f"p_at_{k}"),
                 matrix.languages,
                 matrix.languages,
-                title=f"{one.name}: retrieval P@{k}, %",
-                subtitle=f"by {self.similarity}; mean {mean}; "
-                f"{max(cell['num_candidates'] for cell in matrix.cells.values()):,} candidates",
+                title=f"{one.name}: retrieval by {self.similarity}, P@{k}, %",
             )
             texts = one.parts[0].texts
             full = [row for row, cells in enumerate(zip(*texts.values())) if all(cells)]
@@ -295,7 +291,11 @@ def retrieval_matrix(
                 like = ids[number[[copies[place].row for place in kept]]]
                 texts = np.append(texts, like)
                 kinds = [""] * len(pools[1]) + [copies[place].kind for place in kept]
-                cell |= _count_errors(texts[found] == ids, np.array(kinds)[found])
+                # Is the text found like the right one, and which kind of copy is it, if any?
+                is_like, kind = texts[found] == ids, np.array(kinds)[found]
+                shares = [~is_like | (kind != ""), ~is_like]
+                shares += [is_like & (kind == each) for each in ALTERED_KINDS]
+                cell |= {name: float(share.mean()) for name, share in zip(_PLUS_PLUS, shares)}
         cells[pair] = cell | {"num_queries": len(source), "num_candidates": len(pools[1])}
     if all(source == target for source, target in cells):
         raise ValueError(f"no row has text in two of the languages {', '.join(languages)}")
@@ -305,23 +305,3 @@ def retrieval_matrix(
 def _shares(hits: np.ndarray, k_values: Sequence[int]) -> dict[str, float]:
     """P@k from hits [n, k] bool."""
     return {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in k_values}
-
-
-def _count_errors(is_like: np.ndarray, kinds: np.ndarray) -> dict[str, float]:
-    """xSIM++ and its parts: [n] bool, is the text found like the right one; kind of copy, or ""."""
-    shares = [~is_like | (kinds != ""), ~is_like]
-    shares += [is_like & (kinds == kind) for kind in ALTERED_KINDS]
-    return {name: float(share.mean()) for name, share in zip(_PLUS_PLUS, shares)}
-
-
-def _table_of_errors(matrix: LanguageMatrix) -> str:
-    """A row for each direction with altered copies."""
-    metrics = ("xsim", *_PLUS_PLUS)
-    cells = {pair: cell for pair, cell in matrix.cells.items() if "xsim_plus_plus" in cell}
-    rows = [
-        ["-".join(pair), *(percent(cell[name]) for name in metrics)] for pair, cell in cells.items()
-    ]
-    if len(rows) > 1:
-        means = (np.mean([cell[name] for cell in cells.values()]) for name in metrics)
-        rows.append([f"mean of {len(rows)}", *map(percent, means)])
-    return markdown_table(["direction", *map(metric_title, metrics)], rows)

@@ -72,7 +72,6 @@ class Task:
         offers: the shared arguments it takes, of "languages" and "config" (a file with options).
         examples: of commands.
         columns: metric -> heading in the report's table, in percent, in the order of the columns.
-            A published score may have a heading that no metric has.
         primary: the main metric.
         lower_is_better: metrics that are errors.
         axes: what the rows and the columns of its matrices are, if the report can draw them.

@@ -80,7 +80,7 @@ def _draw_matrix(picture: Heatmap, low: float) -> Figure:
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=9, colors=_INK)
     bar.set_label("%", rotation=0, color=_FAINT)
-    _set_title(figure, picture.title, picture.subtitle)
+    _set_title(figure, picture.title)
     return figure
 
 
@@ -132,7 +132,7 @@ def _draw_projection(picture: Projection, method: str) -> Figure:
     return figure
 
 
-def _set_title(figure: Figure, title: str, subtitle: str) -> None:
+def _set_title(figure: Figure, title: str, subtitle: str = "") -> None:
     heading = f"{title}\n" if subtitle else title
     figure.suptitle(heading, x=0.01, ha="left", fontsize=13, fontweight="bold", color=_INK)
     if subtitle:
