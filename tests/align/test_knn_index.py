@@ -46,14 +46,6 @@ def test_an_index_finds_nearly_all_neighbors_with_exact_scores(sides, index):
             assert recall(one_way, exact) > 0.95
 
 
-def test_more_clusters_looked_at_find_more(sides):
-    exact = knn.top_k(*sides, 4)
-    recalls = [
-        recall(knn.top_k(*sides, 4, index=f"IVF64,Flat:nprobe={n}"), exact) for n in (1, 4, 64)
-    ]
-    assert recalls[0] < recalls[1] < recalls[2] == 1
-
-
 def test_mapped_and_quantized_rows_are_searched(sides, tmp_path):
     np.save(tmp_path / "x.npy", 3 * sides[0])
     mapped = knn.UnitRows(np.load(tmp_path / "x.npy", mmap_mode="r"))

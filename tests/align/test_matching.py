@@ -88,15 +88,6 @@ def test_all_pairs_equal_exhaustive_greedy(rng, shape):
     check_equal(align_documents(x, y, k=2), exhaustive(margins(x, y, k=2)))
 
 
-def test_as_many_candidates_as_documents_are_all_pairs(rng):
-    x, y = (rng.standard_normal((n, 8)) + 0.7 for n in (20, 24))
-    everything = align_documents(x, y)
-    for candidates in (24, 1000):
-        for settings in ({}, {"memory_mb": 0.01}):
-            found = align_documents(x, y, candidates=candidates, **settings)
-            check_equal(found, as_dict(everything))
-
-
 def test_candidates_are_the_nearest_by_cosine_of_either_side(rng):
     x, y = (rng.standard_normal((n, 6)) + 0.7 for n in (15, 12))
     cosine = unit(x) @ unit(y).T

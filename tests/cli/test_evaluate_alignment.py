@@ -53,7 +53,7 @@ def test_evaluation_of_all_cells_and_baselines(files, same_ids, encoder, capsys)
     assert written["settings"]["baseline_tokens"] == {"document": 60}
     table = (files / "results" / "results.md").read_text()
     assert table.strip() == capsys.readouterr().out.strip()
-    assert f"{100 * primary:.1f}" in table and "debiased, weighted" in table
+    assert f"{100 * primary:.1f}" in table and "| debiased-weighted-margin " in table
 
 
 def test_evaluation_with_two_files_and_gold_pairs(files, encoder):

@@ -121,19 +121,6 @@ def test_thresholds_by_hand(scores, correct, num_gold, threshold):
     assert found == pytest.approx(threshold)
 
 
-def test_no_threshold_does_better_on_random_lists():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        scores = np.sort(rng.integers(0, 12, 20) / 4)[::-1]
-        correct = rng.random(20) < 0.4
-        gold = frozenset((int(i), int(i)) for i in np.flatnonzero(correct)) | {(99, 99)}
-        rows = np.arange(20)
-        pairs = mining.MinedPairs(rows, rows, scores.astype(np.float32))
-        tuned = bitext_mining.tune_threshold(pairs.scores, correct, len(gold))
-        best = max(bitext_mining.measure_pairs(pairs, gold, t).f1 for t in [*scores, 99.0])
-        assert bitext_mining.measure_pairs(pairs, gold, tuned).f1 == pytest.approx(best)
-
-
 def test_precision_recall_and_f1_by_hand():
     pairs = mining.MinedPairs(np.arange(4), np.arange(4), np.array([4, 3, 2, 1], np.float32))
     scores = bitext_mining.measure_pairs(pairs, frozenset({(0, 0), (1, 1), (3, 3), (7, 7)}), 2)

@@ -282,34 +282,24 @@ def _encoded_at_once(side: Documents, encoder: Any, mode: str) -> Iterator[Seque
 
 def _table(name: str, result: AlignmentResult) -> str:
     """Recall of every cell, then of the primary one by pair of languages."""
-    means = {"recall": result.micro_recall}
     primary = result.primary
-    if len(result.counts[primary]) > 1:
-        means["macro recall"] = result.macro_recall
-    rows, measured = [], {result.shown(cell): cell for cell in result.counts}
-    for vectors in dict.fromkeys(cell.rpartition("-")[0] for cell in measured):
-        cells = [f"{vectors}-{score}" for score in SIMILARITIES]
-        shown = [
-            percent(mean(measured[cell])) if cell in measured else ""
-            for mean in means.values()
-            for cell in cells
-        ]
-        rows.append([vectors.replace("-", ", "), *shown])
-    header = ["documents", *(f"{mean}, {score}" for mean in means for score in SIMILARITIES)]
+    rows = [
+        [shown, percent(result.micro_recall(cell)), percent(result.macro_recall(cell))]
+        for shown, cell in {result.shown(cell): cell for cell in result.counts}.items()
+    ]
     by_pair = [
         ["-".join(pair), percent(found.recall), f"{found.num_gold}"]
         for pair, found in result.counts[primary].items()
     ]
-    sections = [f"## {name}: document alignment, %", markdown_table(header, rows)]
+    sections = [f"## {name}: document alignment, %"]
+    sections.append(markdown_table(["documents", "recall", "macro recall"], rows))
     sections.append(markdown_table([result.shown(primary), "recall", "gold pairs"], by_pair))
-    if result.shown(primary) != primary:
-        sections.append("Language components removed: none.")
     for title, counts in (
         ("Language components removed", result.ranks),
         ("Empty documents, never matched", result.num_empty),
     ):
         shown = ", ".join(f"{count} in {code}" for code, count in counts.items() if count)
-        sections += [f"{title}: {shown}."] if shown else []
+        sections += [f"{title}: {shown or 'none'}."]
     return "\n\n".join(sections) + "\n"
 
 
