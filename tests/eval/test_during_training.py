@@ -9,7 +9,7 @@ import pytest
 from tests.cli.corpora_for_cli import arguments, write_tsv
 from xling_jax.cli import main
 from xling_jax.config import ConfigError, load
-from xling_jax.eval.during_training import check_evaluation, make_evaluators, read_evaluation
+from xling_jax.eval.during_training import make_evaluators, read_evaluation
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
 
@@ -36,7 +36,6 @@ def make(languages=("de", "en"), **evaluation):
         return np.array([np.eye(len(WORDS))[WORDS.index(text.split()[1])] for text in texts])
 
     encoder = types.SimpleNamespace(with_params=lambda params: types.SimpleNamespace(encode=encode))
-    check_evaluation(evaluation)
     metrics = {}
     for evaluator in make_evaluators(read_evaluation(evaluation, languages), encoder):
         metrics |= evaluator({}, 1)
@@ -96,7 +95,7 @@ def test_missing_data_and_a_metric_that_nothing_measures_are_wrong_use(tmp_path)
     with pytest.raises(OptionError, match="evaluation.classification: .*nowhere: no such"):
         make(classification=(str(tmp_path / "nowhere"),))
     with pytest.raises(OptionError, match="needs data in one of evaluation.retrieval, eval"):
-        check_evaluation({"retrieval": (), "classification": ()}, {"train.best_metric": "x/cross"})
+        read_evaluation({"retrieval": (), "classification": ()}, (), {"train.best_metric": "x"})
 
 
 def test_a_config_may_name_any_task_of_the_registry():

@@ -17,26 +17,15 @@ Evaluator = Callable[[Any, int], Mapping[str, float]]
 Measure = Callable[["Encoder"], Mapping[str, float]]
 
 
-def check_evaluation(
-    evaluation: Mapping[str, Sequence[str]], metrics: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Refuses what can be refused before the data, task -> paths, is read.
-
-    `metrics` are config keys that name a metric, such as `train.best_metric`, and which.
-    """
-    for task, paths in evaluation.items():
-        for path in paths:
-            if not Path(path).exists():
-                raise OptionError(f"evaluation.{task}: {path}: no such file or directory")
-    check_metrics(evaluation, metrics)
-
-
 def check_metrics(
     evaluation: Mapping[str, Sequence[str]],
     metrics: Mapping[str, str],
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuses metrics that nothing measures; `names` of data sets -> tasks are None until known."""
+    """Refuses metrics that nothing measures; `names` of data sets -> tasks are None until known.
+
+    `metrics` are config keys that name a metric, such as `train.best_metric`, and which.
+    """
     for setting, metric in metrics.items():
         data, _, last = metric.rpartition("/")
         if not any(evaluation.values()):
@@ -76,11 +65,16 @@ def read_evaluation(
     languages: Sequence[str],
     metrics: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Measure]:
-    """Reads the data to measure while training; arguments as `check_evaluation`.
+    """Reads the data to measure while training, task -> paths; `metrics` as of `check_metrics`.
 
-    Returns the name of each data set -> function from an encoder to its metrics. OptionError if two
-    have the same name, or none has a metric.
+    Returns the name of each data set -> function from an encoder to its metrics. OptionError if a
+    path is missing, two data sets have the same name, or none has a metric.
     """
+    for task, paths in evaluation.items():
+        for path in paths:
+            if not Path(path).exists():
+                raise OptionError(f"evaluation.{task}: {path}: no such file or directory")
+    check_metrics(evaluation, metrics)
     named: dict[str, Measure] = {}
     task_of: dict[str, str] = {}
     for task, paths in evaluation.items():

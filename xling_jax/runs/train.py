@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from xling_jax.corpora.copies import local_names
 from xling_jax.corpora.prepare import check_corpora
 from xling_jax.eval.during_training import (
-    check_evaluation,
     check_metrics,
     goal_of,
     make_evaluators,
@@ -65,7 +64,6 @@ def train_experiment(
     run = Workdir(workdir, processes)
     experiment = continued(experiment, run)
     evaluation, metrics = local_names(experiment.evaluation), _evaluation_metrics(experiment)
-    check_evaluation(evaluation, metrics)
     measures = read_evaluation(evaluation, experiment.languages, metrics)
     beginning = Beginning.of(experiment)
     check_teacher(experiment)
