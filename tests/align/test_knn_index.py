@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import xling_jax
-from xling_jax.align import knn, knn_index
+from xling_jax.align import knn
 from xling_jax.files.quantization import QuantizedRows, Quantizer, learn_ranges
 
 INDEXES = ["ivf", "IVF16,SQ8:nprobe=8"]
@@ -106,11 +106,3 @@ def test_faiss_that_is_not_installed_is_named(monkeypatch):
         ImportError, match=r"index='ivf' needs faiss; pip install .xling_jax\[faiss"
     ):
         xling_jax.mine(np.ones((999, 2)), np.eye(2), index="ivf")
-
-
-def test_names_choose_centroids_by_the_number_of_rows():
-    parse = lambda text, rows: knn_index.parse_index(text, rows, 256)
-    assert parse("ivf", 2_000_000) == ("IVF8192,Flat", "nprobe=32")
-    assert parse("ivf:nprobe=8", 100) == ("IVF2,Flat", "nprobe=8")
-    assert parse("ivfpq", 10_000)[0] == "IVF256,PQ64x4fs"
-    assert parse("IVF7,SQ8", 10) == ("IVF7,SQ8", "")

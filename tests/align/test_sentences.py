@@ -172,15 +172,6 @@ def test_other_sentences_normalize_if_either_document_has_few():
     assert group.cost == pytest.approx(2 * (1 - x @ y) / norms, rel=1e-4)
 
 
-def test_sentences_stay_alone_where_that_costs_less():
-    source = random_vectors(1, 12, 8)
-    target = source + 0.2 * random_vectors(1, 12, 8, seed=1)
-    costs = [g.cost for g in SentenceAligner(max_sentences=2).align(source, target)]
-    assert len(costs) == 12 and min(costs) > 0.002
-    alone = SentenceAligner(max_sentences=2, deletion=0.001).align(source, target)
-    assert [len(s) + len(t) for s, t in groups(alone)] == [1] * 24
-
-
 def test_documents_that_have_nothing_in_common_cost_as_much_as_random_ones():
     aligner = SentenceAligner()
     texts = [document(40), document(40, seed=5)]

@@ -85,13 +85,6 @@ def test_a_search_killed_at_any_step_ends_with_the_same_bits(tmp_path, monkeypat
     assert [path.name for path in killed.iterdir()] == ["neighbors.npz"]
 
 
-def test_vectors_that_were_removed_are_made_again(tmp_path):
-    chunks = lambda done: [np.full((5 - done, 3), 2.0, np.float32)]
-    for _ in range(2):
-        assert stages.stage_vectors(tmp_path, "source", {}, chunks, (5, 3)).sum() == 30
-        (tmp_path / "source.f32").unlink()
-
-
 def test_vectors_continue_where_they_are_recorded(tmp_path, caplog):
     vectors, _ = sides()
     asked = []

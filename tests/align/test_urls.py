@@ -10,24 +10,19 @@ from xling_jax.align.urls import match_urls, normalize_url, strip_url
     [
         # A token of its own, in any case, one or more of them.
         ("http://a.org/fr/x", "http://a.org/x"),
-        ("http://a.org/FR/x", "http://a.org/x"),
         ("http://a.org/fr_CA/x/francais.html", "http://a.org/x/html"),
         ("http://a.org/fr-FR/fr", "http://a.org"),
-        ("http://a.org/x/f", "http://a.org/x"),
         # Inside a part of the path, with the hyphen before it; gaps are closed.
         ("http://a.org/page-fr/x", "http://a.org/page/x"),
         ("http://a.org/page-fr-2/x", "http://a.org/page-2/x"),
         ("http://a.org/fr-page/x", "http://a.org/page/x"),
         ("http://a.org/page_fr.html", "http://a.org/page.html"),
-        ("http://a.org/a_fr_b", "http://a.org/a_b"),
         # A slash at the end stays, none is made.
         ("http://a.org/x/fr/", "http://a.org/x/"),
         ("http://a.org/x/fr", "http://a.org/x"),
-        ("http://a.org/fr/", "http://a.org/"),
         # Queries: a variable goes when its name or value is nothing but the language.
         ("http://a.org?lang=fr", "http://a.org"),
         ("http://a.org/x?id=3&lang=fr", "http://a.org/x?id=3"),
-        ("http://a.org/x?fr=1&id=3", "http://a.org/x?id=3"),
         # Only if that changes nothing: variables that tell a language, any language's tokens.
         ("http://a.org/?clang=1", "http://a.org/"),
         ("http://a.org/x?id=3&selectedLocale=7", "http://a.org/x?id=3"),
@@ -39,7 +34,6 @@ from xling_jax.align.urls import match_urls, normalize_url, strip_url
         ("http://a.org/from/africa", None),
         ("http://fr.a.org/x", None),
         ("http://a.org/", None),
-        ("http://a.org", None),
         ("http:///fr/x", None),
         ("http://[fr/x", None),
     ],

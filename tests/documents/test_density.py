@@ -106,12 +106,6 @@ def test_repeated_points_do_not_make_the_bandwidth_fall():
         assert choose_bandwidth(np.full((9, 3), value)) == 0
 
 
-def test_bandwidth_scales_with_the_points():
-    points = clustered(np.random.default_rng(4), 300, 6)
-    scaled = choose_bandwidth(1024 * points)
-    assert scaled == pytest.approx(1024 * choose_bandwidth(points), rel=1e-9)
-
-
 @pytest.mark.parametrize("n", [2, 5, 7])
 def test_fewer_points_than_folds(n):
     assert choose_bandwidth(np.random.default_rng(6).standard_normal((n, 3))) > 0

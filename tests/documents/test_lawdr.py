@@ -73,23 +73,6 @@ def test_weights_are_a_third_at_the_mean_density():
     assert Lawdr(weighting="none", rank=3).fit(vectors).weights(vectors[:4]).tolist() == [1] * 4
 
 
-def test_scaling_all_vectors_scales_the_documents():
-    vectors, offsets = corpus()
-    documents = Lawdr(rank=3).fit(vectors).transform(vectors, offsets)
-    scaled = Lawdr(rank=3).fit(64 * vectors).transform(64 * vectors, offsets)
-    np.testing.assert_allclose(scaled, 64 * documents, rtol=1e-4, atol=1e-3)
-
-
-def test_documents_do_not_depend_on_each_other():
-    vectors, offsets = corpus()
-    lawdr = Lawdr(rank=3).fit(vectors)
-    documents = lawdr.transform(vectors, offsets)
-    number = int(np.argmax(np.diff(offsets)))
-    alone = vectors[offsets[number] : offsets[number + 1]]
-    found = lawdr.transform(alone, np.array([0, len(alone)]))
-    np.testing.assert_allclose(found[0], documents[number], atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_mapped_equals_in_memory_and_blocks_change_little(tmp_path, monkeypatch, dtype):
     vectors, offsets = corpus()
