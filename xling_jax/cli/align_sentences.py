@@ -37,13 +37,13 @@ from xling_jax.cli.arguments import (
 from xling_jax.cli.document_sides import LANGUAGES_HELP, encode_side, languages_of, read_side
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner
-from xling_jax.documents.records import Documents, read_pairs_of_ids
+from xling_jax.documents.records import Documents, number_sentences, read_pairs_of_ids
 from xling_jax.encode.sentence_alignment import align_pairs
 from xling_jax.files.lines import iterate_lines, shown
 from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError
 from xling_jax.text.languages import to_iso639_1
-from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter, split_sentences
+from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -105,18 +105,14 @@ def run(args: argparse.Namespace) -> None:
     languages = languages_of(args)
     if args.format != "groups":
         check_format(args.output, languages if is_text else ("", ""), args.format)
-    paths = (args.source, args.target)
-    if is_text:
-        sides = [_read_lines(path, args.splitter, code) for path, code in zip(paths, languages)]
-        (texts, lines), codes = zip(*sides), languages
-        pairs = [AlignedDocuments(None, *texts, (), None if None in lines else lines)]
-        encoder = load_encoder(args.model, args)
-    else:
-        splitter = args.splitter or "rule"
-        sides = [read_side(path, code, splitter=splitter) for path, code in zip(paths, languages)]
-        codes = tuple(side.language for side in sides)
-        encoder = load_encoder(args.model, args)
-        pairs = _pairs(args, encoder, sides)
+    sides = []
+    for path, code in zip((args.source, args.target), languages):
+        if is_text:
+            sides.append(_read_text(path, args.splitter or "lines", code))
+        else:
+            sides.append(read_side(path, code, splitter=args.splitter or "rule"))
+    encoder = load_encoder(args.model, args)
+    pairs = _pairs(args, encoder, sides, is_text)
     max_cost = math.inf if is_text or args.pairs else _MAX_DOCUMENT_COST
     done = _align(aligner, encoder, pairs, max_cost)
     kept = TranslationFilter(rules)
@@ -126,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
         return
     found = (found for document in done for found in document.translations())
     chosen = (t for t in found if kept.keep(t.source, t.target, t.score))
-    layout = Layout("cost", codes, names=("source", "target"))
+    layout = Layout("cost", tuple(side.language for side in sides), names=("source", "target"))
     write_pairs(args.output, chosen, layout, args.format)
     _logger.info("%s: %s", args.output, kept.describe())
 
@@ -166,29 +162,28 @@ def _kind(path: str) -> str:
     return "records" if ".jsonl" in path.rpartition("/")[2] else "text"
 
 
-def _read_lines(
-    path: str, splitter: str | None, language: str | None
-) -> tuple[list[str], list[int] | None]:
-    """The sentences of a text file, and their lines unless lines are split."""
+def _read_text(path: str, splitter: str, language: str | None) -> Documents:
+    """A text file as a side of one document without an id."""
     if splitter == "sentencex" and language is None:
         raise OptionError("--splitter sentencex: needs the languages, such as --languages de,en")
     lines = list(iterate_lines(path))
     if next((line for line in lines if line.strip()), "").lstrip().startswith("{"):
         raise OptionError(f"{shown(path)}: looks like JSON lines; write them to a .jsonl file")
-    if splitter not in (None, "lines"):
-        code = language and to_iso639_1(language)
-        return split_sentences("\n".join(lines), splitter=splitter, language=code), None
-    filled = [(n, line.strip()) for n, line in enumerate(lines) if line.strip()]
-    return [line for _, line in filled], [number for number, _ in filled]
+    code = language and to_iso639_1(language)
+    sentences, positions = number_sentences("\n".join(lines), splitter, code)
+    lengths = [len(sentences)]
+    return Documents(shown(path), language, [""], [None], [None], lengths, sentences, positions)
 
 
 def _pairs(
-    args: argparse.Namespace, encoder: Encoder, sides: Sequence[Documents]
+    args: argparse.Namespace, encoder: Encoder, sides: Sequence[Documents], is_text: bool
 ) -> list[AlignedDocuments]:
     """The documents to align inside, without groups."""
     texts = [dict(zip(side.ids, side.split())) for side in sides]
     positions = [dict(zip(side.ids, side.split("positions"))) for side in sides]
-    if not args.pairs:
+    if is_text:
+        ids = [("", "")]
+    elif not args.pairs:
         ids = _paired_ids(args, encoder, sides)
     elif args.pairs == _EQUAL_IDS:
         ids = [(name, name) for name in texts[0] if name in texts[1]]
@@ -201,7 +196,11 @@ def _pairs(
     else:
         ids = read_pairs_of_ids(args.pairs, *texts)
     return [
-        AlignedDocuments((a, b), texts[0][a], texts[1][b], (), (positions[0][a], positions[1][b]))
+        AlignedDocuments(
+            None if is_text else (a, b),
+            *(texts[0][a], texts[1][b], ()),
+            (positions[0][a], positions[1][b]),
+        )
         for a, b in ids
     ]
 
