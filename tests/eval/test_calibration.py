@@ -141,7 +141,6 @@ def test_only_the_calibration_of_a_model_directory_changes(made, tmp_path):
     ("options", "status", "message"),
     [
         ([], 2, "is calibrated already; add --overwrite"),
-        (["--overwrite", "--k", "1"], 2, "--k 1: must be at least 2"),
         (["--model", "gs://b/m"], 2, "--model gs://b/m: xling calibrate needs a local directory"),
         (["--overwrite", "--data", "none.tsv"], 2, "--data none.tsv: no such file"),
         (

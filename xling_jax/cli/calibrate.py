@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import logging
 
-from xling_jax.align import mining
 from xling_jax.cli.arguments import add_languages, check_input, load_encoder
 from xling_jax.options import OptionError
 
@@ -36,12 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or, with --languages, KIND:WHERE such as moses:data/test.de-en",
     )
     add_languages(parser, "languages to use (default: all)")
-    parser.add_argument(
-        "--k",
-        type=int,
-        default=mining.MARGIN_NEIGHBORS,
-        help=f"size of the neighborhoods (default: {mining.MARGIN_NEIGHBORS})",
-    )
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier calibration")
 
 
@@ -55,8 +48,6 @@ def run(args: argparse.Namespace) -> None:
     from xling_jax.eval.calibration import calibrate
     from xling_jax.eval.retrieval import Retrieval
 
-    if args.k < 2:
-        raise OptionError(f"--k {args.k}: must be at least 2, the best candidate and another")
     check_input(args, "data", can_be_folder=True)
     directory = find_model_directory(args.model)
     if directory in SHIPPED.values():
@@ -68,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     if encoder.calibration and not args.overwrite:
         raise OptionError(f"{directory}: is calibrated already; add --overwrite to replace that")
     sets = Retrieval().read(args.data, args.languages)
-    calibration = calibrate(encoder.encode, sets, args.k)
+    calibration = calibrate(encoder.encode, sets)
     write_calibration(directory, calibration)
     print(scores_section(calibration))
     _logger.info("%s: calibrated", directory)
