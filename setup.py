@@ -27,7 +27,6 @@ setup(
             "papers/page.html.jinja",
             "papers/published.csv",
             "report/page.html.jinja",
-            "report/published.csv",
             "report/report.css",
             "report/report.js",
             "serve/page.html",

@@ -1,7 +1,7 @@
 """Writes one self-contained HTML page: training curves, runs side by side, heatmaps.
 
-Runs are shown beside published scores; --data adds projections of the vectors and the worst
-retrieval errors. The page opens without a network.
+--data adds projections of the vectors and the worst retrieval errors. The page opens without a
+network.
 """
 
 from __future__ import annotations

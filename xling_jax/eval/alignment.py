@@ -73,7 +73,7 @@ class Alignment(AlignmentOptions, Task):
       --domain domain --url-matching --output runs/wmt16
 """
     # The published scores are of other data.
-    columns = {"wmt16_recall": "WMT16 recall", "wmt19_recall": "WMT19 recall", "recall": "recall"}
+    columns = {"recall": "recall"}
     primary = "recall"
     cheap = MappingProxyType({"cells": ("biased-mean-margin",)})
 

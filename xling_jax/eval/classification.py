@@ -98,7 +98,7 @@ class Classification(Task):
 
 MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldoc.
 """
-    columns = {"same": "same", "cross": "cross", "all": "all", "en": "en ↔ others"}
+    columns = {"same": "same", "cross": "cross", "all": "all"}
     primary = "cross"
     axes = ("train", "test")
     cheap = MappingProxyType({"c_values": (1.0,), "baselines": False})
@@ -219,11 +219,6 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         for name, matrix in (results.get("matrices") or {}).items():
             means = (matrix.get("mean") or {}).get("accuracy") or {}
             scores = {cls.columns[which]: 100 * value for which, value in means.items()}
-            cells = matrix.get("accuracy") or {}
-            out = [value for code, value in (cells.get("en") or {}).items() if code != "en"]
-            back = [row.get("en") for code, row in cells.items() if code != "en"]
-            if out and back and None not in (*out, *back):
-                scores[cls.columns["en"]] = 100 * float(np.mean([*out, *back]))
             for part in (matrix.get("classifier"), matrix.get("protocol")):
                 name = name.removesuffix(f"_{str(part).replace('-', '_')}")
             if scores:

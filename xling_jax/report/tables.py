@@ -1,8 +1,5 @@
-"""Tables of a report: the runs, and their scores beside baselines and published ones."""
+"""Tables of a report: the runs, and their scores beside baselines."""
 
-import csv
-import functools
-import importlib.resources
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +20,10 @@ class Row:
     """One system on one data set.
 
     Attributes:
-        name: of the run or the published system.
+        name: of the run.
         data: name of the data set.
         scores: heading of a column -> percentage.
-        source: how it was measured, or where it was published.
+        source: how it was measured.
         languages: those it is the mean of, sorted; () if unknown.
         best: headings of the columns whose best score it has.
         is_baseline: it is what encoders must beat.
@@ -56,25 +53,8 @@ def run_table(runs: Sequence[Run]) -> dict[str, Any]:
     return {"rows": rows, "origins": trained} if runs else {}
 
 
-@functools.cache
-def published_rows() -> dict[str, list[Row]]:
-    """Scores that papers and repositories print, by task; each row names its table.
-
-    Most were measured on data of their own: rows are comparable with others of the same data, and
-    for the rest give the size of things. Epochs of Li and Mak (2020) are those chosen on dev;
-    LASER's with 93 languages are means of the printed matrix.
-    """
-    rows: dict[str, list[Row]] = {}
-    file = importlib.resources.files("xling_jax.report").joinpath("published.csv")
-    for cells in csv.DictReader(file.read_text("utf-8").splitlines()):
-        task, *named = (cells.pop(name) for name in ("task", "system", "data", "source"))
-        scores = {heading: float(cell) for heading, cell in cells.items() if cell}
-        rows.setdefault(task, []).append(Row(named[0], named[1], scores, named[2]))
-    return rows
-
-
 def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """A table for each task: the scores of the runs, then published ones, by data set."""
+    """A table for each task: the scores of the runs and of baselines, by data set."""
     tables = []
     for name in TASKS:
         task = TASKS[name]
@@ -82,12 +62,10 @@ def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
         if not ours:
             continue
         ours += _baseline_rows(runs) if name == "classification" else []
-        published = published_rows().get(name, [])
-        known = {heading for row in (*ours, *published) for heading in row.scores}
+        known = {heading for row in ours for heading in row.scores}
         errors = {task.columns[m] for m in task.lower_is_better if m in task.columns}
         columns = [(head, head in errors) for head in task.columns.values() if head in known]
         groups = [(data, _with_best(rows, errors)) for data, rows in _by_data(ours)]
-        groups += [(f"{data}, as published", rows) for data, rows in _by_data(published)]
         table = {"title": task.title, "columns": columns, "groups": groups}
         table["origins"] = [
             result_origin(run.measured_name(results), results)
