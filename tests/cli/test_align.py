@@ -1,7 +1,6 @@
 """`xling align` from its arguments to its files."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,14 +103,6 @@ def test_a_config_gives_what_the_command_line_does_not(files, encoder, fails):
     broken = ("--config.weighting=all", "--overwrite")
     assert "--weighting='all' must be one of kde, none" in fails(run(files, *config, *broken), 2)
     assert "requires --config FILE" in fails(run(files, "--config.debias=3"), 2)
-
-
-@pytest.mark.parametrize("name", ["lawdr_wmt16", "lawdr_wmt19"])
-def test_published_configs_are_taken(files, encoder, name):
-    config = Path(__file__).parents[2] / "configs" / f"{name}.py:encoder=xlm"
-    options = ("--config", config, "--config.debias=2", "--domain", "site")
-    assert run(files, *options) == 0
-    check_same(read(files / "out.tsv"), expected_pairs(encoder, domains=of("site")))
 
 
 def test_ready_vectors_in_place_of_a_model(files, encoder, ready, monkeypatch):

@@ -60,17 +60,6 @@ def test_a_run_that_ended_early_is_finished_and_trained_on_no_evaluation(place, 
     assert (place / "w/metrics.jsonl").read_text() == before
 
 
-def test_a_dry_run_refuses_a_metric_that_nothing_measures(place, capsys):
-    for more, message in {
-        "best_metric=dev/eror": "no evaluation measures 'eror'; retrieval measures",
-        "best_metric=dew/error": "no data set in evaluation is called 'dew'; there is dev",
-        "stop_metric=validation/los": "did you mean validation/loss",
-        "stop_metric=words/cross": "no evaluation measures 'cross'",
-    }.items():
-        assert main([*command(place, f"--config.train.{more}"), "--dry-run"]) == 2
-        assert message in capsys.readouterr().err
-
-
 def test_the_best_of_the_kept_checkpoints_on_dev_text_is_one_command(place, capsys):
     evaluate = ["evaluate", "classification", "--model", str(place / "w"), "--no-pictures"]
     evaluate += ["--data", str(place / "words"), "--split", "dev", "--train-languages", "en"]
