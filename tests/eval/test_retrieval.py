@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xling_jax.align import knn
-from xling_jax.eval import ranking, retrieval
+from xling_jax.eval import retrieval
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 
 SIZES = {"cosine": 1, "margin": 4, "csls": 10}
@@ -65,7 +65,7 @@ def test_counts_by_hand():
     assert list(matrix.cells) == [("en", "de"), ("de", "en")]
 
 
-@pytest.mark.parametrize("similarity", ranking.SIMILARITIES)
+@pytest.mark.parametrize("similarity", retrieval.SIMILARITIES)
 def test_every_similarity_equals_brute_force(similarity):
     embeddings = random_embeddings()
     matrix = retrieval.retrieval_matrix(embeddings, similarity=similarity, k_values=(1, 5))

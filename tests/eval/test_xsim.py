@@ -8,8 +8,7 @@ import pytest
 
 from xling_jax.align import knn
 from xling_jax.cli import main
-from xling_jax.eval.ranking import nearest_by_margin
-from xling_jax.eval.retrieval import Retrieval, retrieval_matrix
+from xling_jax.eval.retrieval import Retrieval, nearest_by_margin, retrieval_matrix
 from xling_jax.eval.retrieval_data import Altered, ParallelText, RetrievalData
 from xling_jax.report.page import make_page
 from xling_jax.report.runs import Run

@@ -25,10 +25,8 @@ class Side:
     """The texts of one side: distinct lines that are neither blank, broken nor filtered out.
 
     Attributes:
-        name: for messages.
         vectors: paths of precomputed vectors, one for each file, row i for line i; or none.
         texts: distinct texts, in the order of their first lines.
-        files: names of the files.
         file_lines: number of lines of each file, including those that are not mined.
         last_lines: [texts] int64, the last line of each text, counted from 0 through all files,
             whose vector counts as in LASER; -1 for texts that `add` has added.

@@ -45,19 +45,12 @@ class ScoredPair(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a file of pairs says besides the texts.
+    """What a file of pairs says besides the texts."""
 
-    Attributes:
-        score: what the numbers are called.
-        languages: of the sides; None where unknown.
-        header: whether TSV begins with the names of its columns.
-        names: of the texts in JSON lines, None for the languages, if they are known.
-    """
-
-    score: str = "score"
-    languages: Languages = (None, None)
-    header: bool = False
-    names: tuple[str, str] | None = None
+    score: str = "score"  # what the numbers are called
+    languages: Languages = (None, None)  # of the sides; None where unknown
+    header: bool = False  # whether TSV begins with the names of its columns
+    names: tuple[str, str] | None = None  # of texts in JSON lines; None for known languages
 
     @property
     def columns(self) -> tuple[str, str]:

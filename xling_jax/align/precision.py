@@ -130,21 +130,13 @@ class Threshold:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """The meaning of an encoder's scores, measured once on translations.
+    """The meaning of an encoder's scores, measured once on translations."""
 
-    Attributes:
-        k: size of the neighborhoods.
-        languages: of the text.
-        data: of each data set `name`, `sha256`, `num_rows` and `languages`.
-        curves: margin -> its curve.
-        thresholds: margin -> what pairs above some scores were, in ascending order.
-    """
-
-    k: int
+    k: int  # size of the neighborhoods
     languages: tuple[str, ...]
-    data: tuple[Mapping[str, Any], ...]
-    curves: Mapping[str, ScoreCurve]
-    thresholds: Mapping[str, tuple[Threshold, ...]]
+    data: tuple[Mapping[str, Any], ...]  # `name`, `sha256`, `num_rows`, `languages` of each set
+    curves: Mapping[str, ScoreCurve]  # by margin
+    thresholds: Mapping[str, tuple[Threshold, ...]]  # by margin: what pairs above a score were
 
     def check_applies(self, margin: str, k: int) -> None:
         """Raises ValueError unless scores of this margin and neighborhood were calibrated."""
@@ -158,15 +150,9 @@ class Calibration:
     def probabilities(self, pairs: MinedPairs) -> np.ndarray:
         """How likely each of the pairs is a translation, given all of their scores.
 
-        Args:
-            pairs: all that `xling_jax.mine` finds in two texts without a threshold, or a part of
-                them chosen at random. The encoder's vectors, not cut to a smaller width.
-
-        Returns:
-            [pairs] float64.
-
-        Raises:
-            ValueError: if they were mined with another margin or k, or the texts are too small.
+        [pairs] float64, of all that `xling_jax.mine` finds in two texts without a threshold, or a
+        part of them chosen at random, by vectors that were not cut to a smaller width. ValueError
+        if they were mined with another margin or k, or the texts are too small.
         """
         runners_up = pairs.runners_up
         if not len(pairs):

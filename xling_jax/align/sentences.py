@@ -50,12 +50,9 @@ class Group(NamedTuple):
 class SentenceAligner:
     """Aligns sentences; the attributes determine the result.
 
-    Attributes:
-        max_sentences: largest number of sentences in both sides of a group together; 4 allows 1-1,
-            1-2, 1-3, 2-2 and their reverses.
-        num_samples: sentences of the other side that a cost is normalized by.
-        radius: of the band; larger finds longer insertions and takes longer.
-        seed: of the samples.
+    `max_sentences` 4 allows groups of 1-1, 1-2, 1-3, 2-2 and their reverses. `num_samples` are
+    sentences of the other side that a cost is normalized by. A larger `radius` finds longer
+    insertions and takes longer.
     """
 
     max_sentences: int = option(6, "most sentences in both sides of a group together")

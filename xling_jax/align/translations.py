@@ -15,12 +15,10 @@ from xling_jax.text.splitting import count_words
 
 
 class AlignedDocuments(NamedTuple):
-    """Two documents and how their sentences correspond.
+    """Two documents, their sentences and how these correspond.
 
     Attributes:
         ids: of the documents; None for two files that are one document each.
-        source, target: their sentences.
-        groups: from `align_sentences` or `SentenceAligner.align`.
         lines: of each side, the line of each sentence in its file or its position among all
             sentences of the document, blank ones included, from 0; None if nothing is blank.
     """

@@ -27,24 +27,14 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Document(NamedTuple):
-    """One line of a file.
+    """One line of a file."""
 
-    Attributes:
-        line: its number, from 1.
-        id: unique within its language.
-        language: as written in the file.
-        sentences: the nonblank ones; none for an empty document.
-        positions: of each among all, see `number_sentences`.
-        domain: value of the field that restricts candidates; None if no field was requested.
-        url: None if it has none.
-    """
-
-    line: int
-    id: str
-    language: str
-    sentences: list[str]
-    positions: list[int]
-    domain: str | None
+    line: int  # its number, from 1
+    id: str  # unique within its language
+    language: str  # as written in the file
+    sentences: list[str]  # the nonblank ones
+    positions: list[int]  # of each among all, see `number_sentences`
+    domain: str | None  # value of the field that restricts candidates; None if none was asked for
     url: str | None
 
 

@@ -144,10 +144,8 @@ class ClassificationMatrix:
 
     Attributes:
         train_languages: names of the rows; "itself" or "the others" where there is only one.
-        by_seed: "accuracy" (on embeddings), where there is development text beside the test text
-            "oracle" (selected on that of the test language), and with baselines "bag_of_words" and
-            "chance" (always the most common training label) -> [seeds, train, test] float64 in
-            [0, 1]; NaN where not measured.
+        by_seed: a kind of accuracy, see `KINDS`, -> [seeds, train, test] float64 in [0, 1]; NaN
+            where not measured.
         selection: the rule that selected the classifier.
         chosen: what was selected in each training, C or the epoch, for each seed.
         num_train, num_test: texts of each training and of each test language.

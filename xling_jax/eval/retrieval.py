@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn
+from xling_jax.align.margin import csls, ratio_margin
 from xling_jax.align.mining import MARGIN_NEIGHBORS
 from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval import retrieval_data
 from xling_jax.eval.matrices import Direction, LanguageMatrix, matrix_tables
-from xling_jax.eval.ranking import CSLS_NEIGHBORS, SIMILARITIES, nearest_by_margin, rank
 from xling_jax.eval.results import Heatmap, Projection
 from xling_jax.eval.retrieval_data import ALTERED_KINDS, Altered, RetrievalData
 from xling_jax.eval.tasks import Task
@@ -24,11 +24,13 @@ from xling_jax.options import OptionError, option
 
 _logger = logging.getLogger(__name__)
 
-_NUM_KEYS, _NUM_QUERIES = 200_000, 2_000  # of XSR, as published
+SIMILARITIES = ("cosine", "margin", "csls")
+CSLS_NEIGHBORS = 10  # Conneau et al. (2018), section 2.3.
+
+_BLOCK_SCORES = 2**24  # computed at a time: 64 MiB
 _MAX_HEATMAP_LANGUAGES = 30
 # What is found instead of the translation: a copy of it, by kind, or another sentence.
-_MISALIGNED = "misaligned"
-_PLUS_PLUS = ("xsim_plus_plus", _MISALIGNED, *ALTERED_KINDS)
+_PLUS_PLUS = ("xsim_plus_plus", "misaligned", *ALTERED_KINDS)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Retrieval(Task):
         "numbers are given)",
         positive=True,
         nargs="?",
-        const=(_NUM_KEYS, _NUM_QUERIES),
+        const=(200_000, 2_000),
         metavar="KEYS,QUERIES",
     )
 
@@ -229,13 +231,12 @@ def retrieval_matrix(
     `p_at_k` is the share of queries whose translation is among the first k candidates. Between two
     languages there are also `error`, one minus P@1 by cosine as in the Tatoeba results of LASER,
     and `xsim`, the error by ratio margin as LASER's `xsim.py` counts it (see
-    `ranking.nearest_by_margin`), for which any copy of the right text is right. For the others only
+    `nearest_by_margin`), for which any copy of the right text is right. For the others only
     the row itself is right, as published.
 
     Args:
-        embeddings: for each language [n, dim]; row i of all is one meaning. Need not be
-            normalized.
-        similarity: see `ranking.rank`.
+        embeddings: for each language [n, dim]; row i of all is one meaning.
+        similarity: see `rank`.
         k_values: the k of P@k.
         distractors: for any of the languages [m, dim] further candidates, none of which has the
             text of a row. With "margin" and "csls", and for `xsim`, candidates have neighbors
@@ -244,14 +245,10 @@ def retrieval_matrix(
             [m, dim]. Into such a language there is also `xsim_plus_plus` (Chen et al. 2023), xSIM
             with these as further candidates, and its parts: `misaligned`, another sentence or a
             copy of one was found, and by kind the copies of the right text.
-        present: for each language [n] bool, False where it has no translation; a direction uses
-            the rows that both languages have. None: all rows.
+        present: for each language [n] bool, False where it has no translation; None: all rows. A
+            direction uses the rows that both languages have; ValueError if there is none.
         text_ids: for each language [n] int, equal where texts are equal; None: all differ.
-        diagonal: also search each language in itself, as Yu et al. (2018) do; a row finds itself
-            unless it has copies.
-
-    Raises:
-        ValueError: if no direction has a row, or a value is not finite.
+        diagonal: also search each language in itself, as Yu et al. (2018) do.
     """
     languages = tuple(embeddings)
     unit = {code: knn.normalize(rows) for code, rows in embeddings.items()}
@@ -305,3 +302,63 @@ def retrieval_matrix(
 def _shares(hits: np.ndarray, k_values: Sequence[int]) -> dict[str, float]:
     """P@k from hits [n, k] bool."""
     return {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in k_values}
+
+
+def rank(
+    source: np.ndarray,
+    target: np.ndarray,
+    k: int,
+    *,
+    similarity: str = "cosine",
+    source_pool: np.ndarray | None = None,
+) -> np.ndarray:
+    """Ranks all targets for each source; returns [n, min(k, m)] int64, best first.
+
+    Args:
+        source: [n, dim] normalized embeddings, the queries.
+        target: [m, dim] normalized embeddings, the candidates.
+        k: how many to return.
+        similarity: "cosine"; "margin", the ratio margin with k=4; or "csls" with k=10. The last
+            two score every candidate, not only the nearest by cosine.
+        source_pool: [p, dim] normalized embeddings among which candidates have their
+            neighborhoods; None for the queries. Not used by cosine.
+    """
+    if similarity == "cosine":
+        return knn.top_k(source, target, k)[1]
+    rules = {"margin": (ratio_margin, MARGIN_NEIGHBORS), "csls": (csls, CSLS_NEIGHBORS)}
+    rule, size = rules[similarity]
+    source_mean = neighbor_mean(source, target, size)
+    target_mean = neighbor_mean(target, source if source_pool is None else source_pool, size)
+
+    found = np.empty((len(source), min(k, len(target))), np.int64)
+    block_rows = max(1, _BLOCK_SCORES // max(len(target), 1))
+    for start in range(0, len(source), block_rows):
+        rows = slice(start, start + block_rows)
+        scores = rule(source[rows] @ target.T, source_mean[rows], target_mean[None])
+        for place in range(found.shape[1]):  # of equal scores the first
+            best = scores.argmax(axis=1)
+            found[rows, place] = best
+            scores[np.arange(len(best)), best] = -np.inf
+    return found
+
+
+def neighbor_mean(queries: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
+    """Mean cosine of each of normalized queries to its k nearest keys, [n] float32."""
+    return knn.top_k(queries, keys, k)[0].mean(axis=1)
+
+
+def nearest_by_margin(
+    source: np.ndarray, target: np.ndarray, *, source_pool: np.ndarray | None = None
+) -> np.ndarray:
+    """Finds for each source the target that LASER's `xsim.py` finds, [n] int64.
+
+    That is, of the 4 targets nearest by cosine the one with the largest ratio margin, the nearer
+    one of equals. Neighborhoods are of 4 too, those of targets in the `source_pool`, or the queries
+    as in LASER. Embeddings as of `rank`.
+    """
+    k = MARGIN_NEIGHBORS
+    cosine, nearest = knn.top_k(source, target, k)
+    used, inverse = np.unique(nearest, return_inverse=True)
+    means = neighbor_mean(target[used], source if source_pool is None else source_pool, k)
+    scores = ratio_margin(cosine, cosine.mean(axis=1), means[inverse.reshape(nearest.shape)])
+    return np.take_along_axis(nearest, scores.argmax(axis=1)[:, None], axis=1)[:, 0]
