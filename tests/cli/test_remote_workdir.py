@@ -93,6 +93,7 @@ def continued(store, local, tmp_path_factory) -> Path:
     return download(store, "runs/killed", tmp_path / "found")
 
 
+@pytest.mark.exhaustive
 def test_killed_and_continued_on_a_fresh_machine_it_equals_a_local_run(local, continued):
     assert metrics_without_timing(continued) == metrics_without_timing(local)
     for name in ("encoder/encoder.safetensors", "vocab/sentencepiece.model"):

@@ -38,30 +38,6 @@ def test_rows_come_back_padded_and_cut_whatever_their_shard(pair, rows):
     assert pair.lengths["de"].tolist() == [len(row) for row in rows["de"]]
 
 
-def test_a_failed_write_leaves_neither_shard_nor_remains(tmp_path, rows, monkeypatch):
-    columns = {k: pack_rows(v) for k, v in rows.items()}
-    save, saved = np.save, []
-
-    def full_disk(path, array):
-        saved.append(path)
-        if len(saved) == 3:
-            raise OSError(28, "No space left on device", str(path))
-        save(path, array)
-
-    monkeypatch.setattr(np, "save", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_shard(tmp_path / "de-en" / "00000", columns)
-    assert not list((tmp_path / "de-en").iterdir())
-
-
-def test_a_shard_that_is_there_is_replaced(pair, tmp_path):
-    tokens = pack_rows([np.array([7, 8])])
-    write_shard(tmp_path / "de-en" / "00000", {"de": tokens, "en": tokens})
-    again = PairTokens(tmp_path / "de-en")
-    assert len(again) == 14
-    assert again.gather("de", np.array([0]), 3, PAD).tolist() == [[7, 8, PAD]]
-
-
 def test_a_directory_without_shards_says_what_to_do(tmp_path):
     (tmp_path / "de-en" / "00000.tmp").mkdir(parents=True)
     with pytest.raises(ValueError, match="xling prepare"):

@@ -37,21 +37,6 @@ def test_npy_is_what_numpy_reads_and_laser_is_bare_floats(tmp_path, embeddings):
     assert (tmp_path / "e.bin").read_bytes() == embeddings.astype("<f4").tobytes()
 
 
-def test_a_failure_leaves_nothing_and_the_old_file_as_it_was(tmp_path, embeddings):
-    def failing():
-        yield embeddings
-        raise ValueError("text broke")
-
-    with pytest.raises(ValueError, match="text broke"):
-        write_embeddings(tmp_path / "e.npy", failing(), dim=5)
-    assert list(tmp_path.iterdir()) == []
-    write_embeddings(tmp_path / "e.npy", [embeddings[:2]], dim=5)
-    with pytest.raises(ValueError, match="text broke"):
-        write_embeddings(tmp_path / "e.npy", failing(), dim=5, overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["e.npy"]
-    assert len(read_embeddings(tmp_path / "e.npy")) == 2
-
-
 def test_an_existing_file_is_replaced_only_on_request(tmp_path, embeddings):
     write_embeddings(tmp_path / "e.npy", [embeddings], dim=5)
     with pytest.raises(FileExistsError, match="already exists"):

@@ -1,6 +1,5 @@
 """Threads for tasks or for BLAS, also for several callers; cores by affinity, quota and load."""
 
-import concurrent.futures
 import os
 import threading
 import time
@@ -50,18 +49,6 @@ def test_blas_gets_the_cores_that_are_free(monkeypatch):
             assert (threads, blas_threads()) == (1, {2})
     # The second thread of BLAS waits actively for the next product: it is not another's.
     assert asked == [0, 0, 1]
-    assert blas_threads() == {2}
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_many_callers_at_once_leave_blas_as_it_was():
-    def enter_and_leave(_):
-        for _ in range(2000):
-            with threads_for(7):
-                pass
-
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        list(pool.map(enter_and_leave, range(6)))
     assert blas_threads() == {2}
 
 

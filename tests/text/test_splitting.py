@@ -75,22 +75,6 @@ def test_pieces_are_the_text_but_for_white_space(splitter):
         assert not any(len(piece.splitlines()) > 1 for piece in pieces)
 
 
-def test_splitting_again_changes_nothing():
-    generator = random.Random(1)
-    for _ in range(500):
-        # The case of other sentences matters: without capitals each letter may begin one.
-        text = "A " + "".join(generator.choices(["b", "C", ".", "! ", ". "], k=20))
-        for piece in split_sentences(text):
-            if not piece.islower():
-                assert split_sentences(piece) == [piece]
-
-
-@pytest.mark.parametrize("text", ["point B\xa0.", "D\u2028.", "A\ud800. B", "\ufeff"])
-def test_odd_characters_are_kept(text, splitter):
-    pieces = split_sentences(text, splitter=splitter, language="en")
-    assert "".join("".join(pieces).split()) == "".join(text.split())
-
-
 def test_a_long_run_of_punctuation_takes_no_time():
     assert len(split_sentences("! " * 100_000)) == 100_000
     assert len(split_sentences("A." * 100_000)) == 1

@@ -142,14 +142,13 @@ class _Run:
         self._hashes = FileHashes(self._data / "input_hashes.json", engine)
         # Named as in the config, read where they are on this machine or on those of the engine.
         self._readers = {spec: open_corpus(spec).at(engine.place) for spec in preparation.corpora}
-        self._held_out = find_held_out(preparation, self._hash_here)
+        self._held_out = find_held_out(
+            preparation, lambda path: self._hashes.of([path], here=True)[0]
+        )
         self._files = {
             spec: engine.files(reader, preparation.codes) for spec, reader in self._readers.items()
         }
         self._hashes.of([path for paths in self._files.values() for path in paths])
-
-    def _hash_here(self, path: str) -> str:
-        return self._hashes.of([path], here=True)[0]
 
     def prepare(self) -> PreparedData:
         """Runs the stages that are missing and writes the manifest last."""

@@ -12,7 +12,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -73,10 +73,13 @@ def _open_locked(path: Path, argument: str) -> IO[str]:
                 stack.pop_all()
                 return file
             file.seek(0)
-            holder = _parse(file.read())
-        described = _description(path.parent, holder)
+            holder = _holder(file.read())
+        described = (
+            f"{path.parent}: in use since {holder['since']} by process {holder['pid']} on "
+            f"{holder['host']}: {holder['command'][:200]}"
+        )
         now_s = time.monotonic()
-        if holder.get("host") == socket.gethostname() or now_s - (began_s or now_s) > STALE_S:
+        if holder["host"] == socket.gethostname() or now_s - (began_s or now_s) > STALE_S:
             raise OSError(f"{described}; wait for it, or choose another {argument}")
         if began_s is None:
             began_s = now_s
@@ -84,17 +87,9 @@ def _open_locked(path: Path, argument: str) -> IO[str]:
         time.sleep(min(1.0, STALE_S / 5))
 
 
-def _parse(text: str) -> Mapping[str, Any]:
-    """Reads a lock file's description of its run; empty if it is being written."""
-    with contextlib.suppress(ValueError):
-        if isinstance(holder := json.loads(text), dict):
-            return holder
-    return {}
-
-
-def _description(directory: Path, holder: Mapping[str, Any]) -> str:
-    known = {"command": "a command", "pid": "?", "host": "?", "since": "?"} | dict(holder)
-    return (
-        f"{directory}: in use since {known['since']} by process {known['pid']} on "
-        f"{known['host']}: {known['command'][:200]}"
-    )
+def _holder(text: str) -> dict[str, Any]:
+    """What a lock file says of its run; unknown while that is being written."""
+    holder = {"command": "a command", "pid": "?", "host": "?", "since": "?"}
+    with contextlib.suppress(ValueError, TypeError):
+        holder |= json.loads(text)
+    return holder

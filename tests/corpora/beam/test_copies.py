@@ -22,14 +22,6 @@ def files_of(spec: str) -> list[str]:
         return list(map(name_of, reader.files(_LANGUAGES)))
 
 
-def test_two_stars_stand_for_no_directory_as_well(store):
-    for name in ("e/f/z.tsv", "e/y.tsv", "x.tsv", "x.txt"):
-        store.pipe_file(f"/b/d/{name}", b"de\ten\n")
-    found = [f"memory://b/d/{name}" for name in ("e/f/z.tsv", "e/y.tsv", "x.tsv")]
-    assert files_of("tsv:memory://b/d/**/*.tsv") == found
-    assert files_of("tsv:memory://b/d/*/*.tsv") == found[1:2]
-
-
 def test_errors_name_the_file_and_not_its_copy(store):
     store.pipe_file("/b/d/a.tsv", b"de\ten\n\n")
     with (

@@ -76,8 +76,6 @@ class BeamEngine(Engine):
         cleaner: ChunkCleaner,
     ) -> None:
         """See `Engine.clean`: one worker reads a corpus and joins what all have cleaned."""
-        for reader, _ in corpora:
-            reader.prepare()
         top = posixpath.join(self._workdir, "data", ".rows.partial")
         places = [(self._place_of(stage.directory), f"{top}/{stage.key}") for _, stage in corpora]
         read = functools.partial(_read, languages, cleaner.min_languages)

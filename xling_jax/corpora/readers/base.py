@@ -125,9 +125,6 @@ class Reader:
         """Lists files that the user has to download first: address -> where it belongs."""
         return {}
 
-    def prepare(self) -> None:
-        """Downloads what several processes will read, if that has not been done."""
-
 
 def _first_rows(rows: Iterator[Row], limit: int) -> Iterator[Row]:
     read: collections.Counter[str] = collections.Counter()

@@ -65,10 +65,6 @@ class TfdsReader(Reader):
             return {}
         return builder.to_download()
 
-    def prepare(self) -> None:
-        """Prepares the dataset if necessary."""
-        _prepare(self._make_builder(), self._name)
-
     def _make_builder(self) -> "tfds.core.DatasetBuilder":
         """The builder of the dataset, in a format that can be read without TensorFlow."""
         tfds = import_extra("tensorflow_datasets", "train", f"tfds:{self._name}:")
@@ -105,7 +101,9 @@ class TfdsReader(Reader):
 def _read_rows(
     builder: "tfds.core.DatasetBuilder", name: str, split: str, languages: Sequence[str]
 ) -> Iterator[Row]:
-    _prepare(builder, name)
+    if not builder.is_prepared():
+        with in_one_line(f"tfds:{name}", "it could not be prepared"):
+            builder.download_and_prepare()
     file, has_text = f"tfds:{name}", False
     # A split may be a slice, "train[:10%]".
     if split.split("[")[0] not in builder.info.splits:
@@ -120,13 +118,6 @@ def _read_rows(
             f"{file}: no example has text in {' or '.join(languages)}; its features are "
             f"{', '.join(builder.info.features)}"
         )
-
-
-def _prepare(builder: "tfds.core.DatasetBuilder", name: str) -> None:
-    """Downloads and prepares a dataset if necessary."""
-    if not builder.is_prepared():
-        with in_one_line(f"tfds:{name}", "it could not be prepared"):
-            builder.download_and_prepare()
 
 
 def _read_examples(builder: "tfds.core.DatasetBuilder", split: str) -> Iterator[Mapping[str, Any]]:
