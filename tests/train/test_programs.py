@@ -45,7 +45,7 @@ def test_a_run_compiles_each_program_once_and_only_those_it_needs(
     corpus = write_corpus(tmp_path / "data", rows=400)
     experiment = with_buckets(6, accumulation_steps)
     with caplog.at_level("INFO"):
-        result = train(experiment, str(tmp_path), corpus)
+        train(experiment, str(tmp_path), corpus)
     plan = open_batches(experiment, corpus).plan
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["data"]["bucket_lengths"] == [bucket.length for bucket in plan.buckets]
@@ -56,7 +56,6 @@ def test_a_run_compiles_each_program_once_and_only_those_it_needs(
         expected = {"gradients": len(set(used[::2])), "more": len(set(used[1::2])), "apply": 1}
     assert {name: compiled[name] for name in expected} == expected
     number = sum(expected.values())
-    assert result.compilations == number
     assert re.search(rf"compiling {number} programs? for {len(set(used))} batch shape", caplog.text)
     assert re.search(rf"{number} programs? compiled after [\d.]+ s", caplog.text)
     assert re.search(r"first step after [\d.]+ s \([\d.]+ s of compilation\)", caplog.text)

@@ -50,10 +50,7 @@ def make_encoder(experiment: Experiment, vocab: Vocabulary) -> Encoder:
 def export_checkpoint(
     workdir: str, step: int, directory: str | Path, *, overwrite: bool = False
 ) -> None:
-    """Writes the encoder of a checkpoint as a model directory.
-
-    ValueError if workdir or checkpoint are damaged, OSError if a file is missing or writing fails.
-    """
+    """Writes the encoder of a checkpoint as a model directory; ValueError if it is damaged."""
     import jax
 
     from xling_jax.train.checkpoint import read_params, recorded_dtype

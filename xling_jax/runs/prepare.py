@@ -28,10 +28,8 @@ def prepare_workdir(
 ) -> PreparedData:
     """Prepares the data of a run; of several processes, the first does while the others wait.
 
-    What the experiment names may be at URLs. `anew` looks at the corpora even if there are data of
-    this config, see `Workdir.ensure_prepared`; `num_workers` processes are started, by default one
-    per core. OptionError if there is nothing at a URL; ValueError and OSError as `prepare`, or if
-    copying fails, or another process ended.
+    `anew` looks at the corpora even if there are data of this config, see
+    `Workdir.ensure_prepared`; `num_workers` processes are started, by default one per core.
     """
     preparation = experiment.preparation
 

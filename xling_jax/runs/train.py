@@ -99,10 +99,7 @@ def _train(
     run: Workdir,
     callbacks: Sequence[Callback],
 ) -> int:
-    """Prepares, trains and exports in a workdir that no other run is in.
-
-    `measures` are what the evaluation section names, read.
-    """
+    """Prepares, trains and exports in a workdir that no other run is in."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 

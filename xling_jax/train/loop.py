@@ -67,7 +67,6 @@ class Result:
         encoder_params: nested dict of host arrays, of the last or best step.
         exported_step: that step.
         metrics: its dev metrics; empty if it was not evaluated.
-        compilations: number of compiled update functions.
         finished: whether nothing is left to train, nor the last step to evaluate.
     """
 
@@ -76,7 +75,6 @@ class Result:
     encoder_params: Any
     exported_step: int
     metrics: Mapping[str, float]
-    compilations: int
     finished: bool
     ended_early: str = ""
 
@@ -215,9 +213,8 @@ def train(
         choose = finished and options.export == "best"
         if choose and (best := checkpoints.restore_best(targets, step)):
             exported, params = best
-    compilations = sum(function._cache_size() for function in steps)
     metrics, encoder = evaluations.get(exported, {}), _to_host(training.encoder(params))
-    return Result(step, total, encoder, exported, metrics, compilations, finished, reason)
+    return Result(step, total, encoder, exported, metrics, finished, reason)
 
 
 def _check_processes(experiment: Experiment) -> None:

@@ -53,9 +53,7 @@ class ObjectiveOptions:
 def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveOptions, dict[str, Term]]:
     """The options and terms of `config.objective`, without terms of weight 0.
 
-    Raises:
-        ValueError: for an unknown term or option, a negative weight, or terms that collapsed
-            embeddings minimize.
+    ValueError for an unknown one, a negative weight, or terms that collapsed embeddings minimize.
     """
     shared = options.defaults(ObjectiveOptions)
     given = {name: value for name, value in section.items() if name in shared}

@@ -42,11 +42,7 @@ class NestedTerm(Term):
             check_number(weight, "width_weights", at_least=0)
 
     def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
-        """See `Term`; the metrics are those of the whole vectors.
-
-        Raises:
-            ValueError: if the last of several widths is not that of the vectors.
-        """
+        """See `Term`; the metrics are those of the whole vectors."""
         if not self.widths:
             value, sums = self.compare(context, inputs)
             return self._counted(value, context, inputs), sums
