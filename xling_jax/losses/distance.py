@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from xling_jax.losses.similarity import check_pairs, squared_distance
+from xling_jax.losses.similarity import check_pairs
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
@@ -35,7 +35,8 @@ def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2
 
 def paired_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
     """Distances between rows of the same index: [n, dim], [n, dim] -> [n] float32."""
-    squares = squared_distance(source, target)
+    source, target = source.astype(jnp.float32), target.astype(jnp.float32)
+    squares = ((source - target) ** 2).sum(1)
     return squares if distance == "squared_l2" else _safe_sqrt(squares)
 
 

@@ -103,14 +103,18 @@ class Experiment:
     def of(cls, config: Mapping[str, Any]) -> "Experiment":
         """The experiment of a config; ValueError for what is wrong whatever data and devices."""
         config, objective, terms = _completed(config)
+        languages, evaluation = tuple(config["languages"]), config["evaluation"]
         plain = {name: config[name] for name in ("languages", "seed", "compute_dtype")}
         options.check(cls, plain, "config", partial=True)
         options.check_number(config["seed"], "seed", at_least=0)
-        check_choice("compute_dtype", config["compute_dtype"], ("auto", *DTYPES))
-        check_choice("dropout_generator", config["dropout_generator"], DROPOUT_GENERATORS)
-        languages, evaluation = tuple(config["languages"]), config["evaluation"]
         data = options.make(DataOptions, config["data"], "data")
         vocab = options.make(VocabOptions, config["vocab"], "vocab")
+        cleaning = options.make(CleaningRules, config["cleaning"], "cleaning")
+        options.check(make_mesh, config["mesh"], "mesh", devices=None)
+        before = {name: config["optimizer"][name] for name in _BEFORE_OPTIMIZER}
+        options.check(make_optimizer, before, "optimizer", partial=True)
+        check_choice("compute_dtype", config["compute_dtype"], ("auto", *DTYPES))
+        check_choice("dropout_generator", config["dropout_generator"], DROPOUT_GENERATORS)
         model = build_model(
             encoder=config["encoder"],
             decoder=config.get("decoder"),
@@ -119,12 +123,11 @@ class Experiment:
             num_languages=len(languages),
             dropout_generator=config["dropout_generator"],
         )
-        options.check(make_mesh, config["mesh"], "mesh", devices=None)
-        before = {name: config["optimizer"][name] for name in _BEFORE_OPTIMIZER}
-        options.check(make_optimizer, before, "optimizer", partial=True)
+        reads, family = all_reads(terms.values()), config["encoder"]["family"]
+        layout = vocab_layout(family, translates="decoder" in reads, masks="head" in reads)
         _check_named(find_optimizer, config["optimizer"], "optimizer", _BEFORE_OPTIMIZER)
         _check_named(find_schedule, config["schedule"], "schedule")
-        reads = all_reads(terms.values())
+        train = _train_options(config["train"], ASSUMED_EPOCH)
         held_out = {path for paths in evaluation.values() for path in paths}
         preparation = Preparation(
             languages=languages,
@@ -134,16 +137,13 @@ class Experiment:
             validation_pairs=data.validation_pairs,
             max_broken_share=data.max_broken_share,
             pairs=data.pairs,
-            cleaning=options.make(CleaningRules, config["cleaning"], "cleaning"),
+            cleaning=cleaning,
             vocab=vocab,
-            layout=vocab_layout(
-                config["encoder"]["family"], translates="decoder" in reads, masks="head" in reads
-            ),
+            layout=layout,
             seed=config["seed"],
             prompt=data.prompt,
             teacher=_teacher(terms.get("distillation"), data, model.encoder.dim),
         )
-        train = _train_options(config["train"], ASSUMED_EPOCH)
         return cls(
             config=config,
             languages=languages,
