@@ -65,17 +65,6 @@ def test_modes_by_hand(monkeypatch):
     assert inputs("windows") == inputs("sequence")
 
 
-def test_the_splitter_is_that_of_the_caller():
-    pytest.importorskip("sentencex")
-    settings = {"vocab": Words(), "room": 9}
-    text = ["Mr. Po left. He ran."]
-    found = document_inputs(text, "sentences", splitter="sentencex", language="en", **settings)
-    assert list(found) == [["Mr. Po left.", "He ran."]]
-    assert list(document_inputs(text, "sentences", **settings)) == [["Mr.", "Po left.", "He ran."]]
-    with pytest.raises(ValueError, match="needs a language"):
-        list(document_inputs(text, "packed", splitter="sentencex", **settings))
-
-
 @pytest.mark.parametrize(("chunk", "pooling"), [(1, "mean"), (2, "max"), (5, "mean"), (100, "max")])
 def test_pooled_vectors_are_the_same_however_they_arrive(chunk, pooling):
     counts = [3, 1, 7, 1, 1, 2]

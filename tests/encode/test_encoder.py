@@ -150,11 +150,6 @@ def test_wrong_input_is_named(encoder, make_encoder):
         make_encoder(specials=(("mask",), ()))
 
 
-def test_without_specials_blank_text_is_all_padding(make_encoder):
-    bare = make_encoder(specials=((), ()))
-    np.testing.assert_array_equal(bare.encode(["", "la"])[0], 0)
-
-
 def test_load_takes_a_model_directory_or_a_workdir(model_directory, sentences):
     texts = sentences[48:53]
     loaded = xling_jax.load(model_directory)

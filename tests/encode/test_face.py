@@ -189,9 +189,6 @@ def test_quantized_vectors(encoder, sentences):
     np.testing.assert_array_equal(half, vectors.astype(np.float16))
     bits = encoder.encode(sentences, precision="ubinary", truncate_dim=10)
     np.testing.assert_array_equal(bits, np.packbits(vectors[:, :10] > 0, axis=1))
-    signed = encoder.encode(sentences, precision="binary")
-    wanted = np.packbits(vectors > 0, axis=1)
-    np.testing.assert_array_equal(signed.astype(int) + 128, wanted)
 
     ranges = encoder.learn_ranges(iter(sentences[:50]))
     wanted = [vectors[:50].min(axis=0), vectors[:50].max(axis=0)]
@@ -200,8 +197,6 @@ def test_quantized_vectors(encoder, sentences):
     assert codes.dtype == np.int8
     back = Quantizer("int8", encoder.dim, ranges).dequantize(codes[:50])
     assert (np.abs(back - vectors[:50]) <= 0.5 * (ranges[1] - ranges[0]) / 255 + 1e-5).all()
-    one = encoder.encode(sentences[3], precision="int8", ranges=ranges)
-    assert np.abs(one.astype(int) - codes[3]).max() <= 1
     with pytest.raises(ValueError, match="must be given for precision='int8'.*learn_ranges"):
         encoder.encode(sentences, precision="int8")
 

@@ -37,21 +37,6 @@ def test_what_is_saved_is_loaded(tmp_path, model_arguments):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["m"]
 
 
-def test_prompts_and_width_to_keep_are_part_of_the_model(tmp_path, model_arguments):
-    plain = save_model(tmp_path / "plain", **model_arguments, prompts={})
-    assert (
-        not {"prompts", "default_prompt", "truncate_dim"}
-        & load_model(tmp_path / "plain").config.keys()
-    )
-    given = {"prompts": {"query": "query: ", "none": ""}, "default_prompt": "query"}
-    given["truncate_dim"] = 4
-    assert save_model(tmp_path / "m", **model_arguments, **given) != plain
-    spec = load_model(tmp_path / "m")
-    assert {name: getattr(spec, name) for name in given} == given
-    assert (spec.output_dim, load_model(tmp_path / "plain").output_dim) == (4, spec.dim)
-    assert "| dimensions | 4 |" in (tmp_path / "m" / "README.md").read_text()
-
-
 @pytest.mark.parametrize(
     "wrong, problem",
     [
@@ -105,15 +90,6 @@ def test_only_a_model_directory_is_replaced_and_only_on_request(tmp_path, model_
             save_model(tmp_path / "letters", **model_arguments, overwrite=True)
         (tmp_path / "letters" / "config.json").write_text("{}")  # as that of a published model
     assert sorted(path.name for path in tmp_path.iterdir()) == ["letters", "m"]
-
-
-@pytest.mark.parametrize("keep", [0, 7, 0.999])
-def test_cut_parameters_are_named(model_directory, keep):
-    path = model_directory / "encoder.safetensors"
-    data = path.read_bytes()
-    path.write_bytes(data[: keep if isinstance(keep, int) else int(keep * len(data))])
-    with pytest.raises(ValueError, match=r"encoder\.safetensors: truncated or damaged .* export"):
-        load_model(model_directory)
 
 
 def test_parameters_of_another_model_are_named(model_directory):

@@ -141,12 +141,6 @@ def test_a_text_without_tokens_has_the_vector_0_even_where_lengths_are_1(vocab, 
     np.testing.assert_allclose(np.linalg.norm(found[1::2], axis=1), 1, rtol=1e-6)
 
 
-def test_other_dtypes_are_refused(static_directory):
-    assert xling_jax.load(static_directory, "float32").dtype == "float32"
-    with pytest.raises(ValueError, match="dtype='bfloat16': static encoders compute in float32"):
-        xling_jax.load(static_directory, "bfloat16")
-
-
 def test_neither_jax_nor_scipy_is_imported_for_a_sentence(static_directory, output_of):
     code = f"""
 import json, sys, xling_jax

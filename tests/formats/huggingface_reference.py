@@ -136,14 +136,7 @@ def _trained(kind: str) -> str:
 
 
 def save_model2vec(path: Path, kind: str = "wordpiece", weights: bool = False, **options) -> Path:
-    """Saves a random `StaticModel`.
-
-    Args:
-        path: of the directory.
-        kind: of its tokenizer.
-        weights: whether each token has one.
-        **options: of the model, or of `quantize_model`.
-    """
+    """Saves a random `StaticModel`; `options` are its own, or of `quantize_model`."""
     import model2vec
     from model2vec.model import quantize_model
 
@@ -191,14 +184,7 @@ def randomize(module: torch.nn.Module) -> None:
 
 
 def save_model(path: Path, kind: str, tokenizer: str | None = None, **config) -> None:
-    """Saves a random transformer and its tokenizer.
-
-    Args:
-        path: a directory to make.
-        kind: `model_type`.
-        tokenizer: kind of the tokenizer where it is another.
-        **config: settings beside the sizes.
-    """
+    """Saves a random transformer and its tokenizer, which may be of another kind."""
     path.mkdir()
     options = {"do_lowercase_and_remove_accent": False} if kind == "xlm" else {}
     save_tokenizer(tokenizer or kind, path, **options)

@@ -1,4 +1,4 @@
-"""Every encoder in every form: our vectors for any text, to 1e-4, or a refusal in one line."""
+"""Exports as their libraries compute them; `benchmarks/conversion_differences.py` tries all."""
 
 import contextlib
 import re
@@ -12,32 +12,8 @@ for package in ("onnx", "onnxruntime", "jax2onnx", "sentence_transformers", "mod
     pytest.importorskip(package)
 
 from tests.formats import huggingface_reference  # noqa: E402
-from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
+from tests.formats.every_family import TEXTS, difference  # noqa: E402
 from xling_jax.formats.model2vec import convert_static  # noqa: E402
-
-NO_LAYERS = "is of family (bert|rotary); model2vec has no layers; use --to onnx or"
-# Family -> why sentence-transformers cannot hold it; the others it can.
-OTHER = "encoders of family (rotary|static|laser) do not exist in sentence-transformers; use --to "
-REFUSED = {
-    **dict.fromkeys(
-        (
-            *("ModernBERT", "mmBERT", "Qwen3", "EmbeddingGemma", "Gemma 3, causal", "GTE"),
-            *("sentence-transformers, Qwen3", "LASER2"),
-            *(name for name in FAMILIES if name.startswith(("Static", "model2vec"))),
-        ),
-        OTHER,
-    ),
-    "XLM": "tokenizer.json has no form for a HuggingFaceVocab",
-}
-# And model2vec.
-REFUSED_BY_MODEL2VEC = {
-    name: NO_LAYERS for name in FAMILIES if not name.startswith(("Static", "model2vec"))
-}
-REFUSED_BY_MODEL2VEC["LASER2"] = "is of family laser; model2vec has no"
-REFUSED_BY_MODEL2VEC |= dict.fromkeys(
-    ("StaticEmbedding, unigram", "StaticEmbedding, WordPiece"), "keeps truncate_dim=12 dimensions"
-)
-BY_FORM = {"onnx": {}, "sentence-transformers": REFUSED, "model2vec": REFUSED_BY_MODEL2VEC}
 
 
 def vectors_of(form, path, texts):
@@ -55,35 +31,6 @@ def vectors_of(form, path, texts):
     with contextlib.chdir(path):
         exec(re.sub(r"(?m)^sentences = .*", "", script), names)
     return names["vectors"]
-
-
-REPRESENTATIVE = {"BERT", "XLM", "Qwen3", "StaticEmbedding, unigram", "model2vec, WordPiece"}
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=() if name in REPRESENTATIVE else pytest.mark.exhaustive)
-        for name in FAMILIES
-    ],
-)
-def converted(request, family):
-    """A family, its model directory, and its vectors."""
-    folder, _ = family(request.param)
-    return request.param, folder / "ours", xling_jax.load(folder / "ours").encode(TEXTS)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("form", BY_FORM)
-def test_vectors_are_ours_or_the_form_is_refused(converted, tmp_path, form):
-    name, directory, expected = converted
-    if message := BY_FORM[form].get(name):
-        with pytest.raises(ValueError, match=message) as error:
-            EXPORTERS[form](directory, tmp_path / "out")
-        assert "\n" not in str(error.value) and not (tmp_path / "out").exists()
-        return
-    EXPORTERS[form](directory, tmp_path / "out")
-    assert difference(vectors_of(form, tmp_path / "out", TEXTS), expected) < 1e-4
 
 
 def test_unknown_tokens_count_for_a_shorter_limit_of_model2vec(tmp_path):

@@ -77,16 +77,7 @@ def padded(vocab, texts, length=16, rows=5):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "modules",
-        *(
-            pytest.param(kind, marks=pytest.mark.exhaustive)
-            for kind in ("bert", "distilbert", "xlm", "xlm-roberta")
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", ["modules", pytest.param("xlm", marks=pytest.mark.exhaustive)])
 def test_a_step_is_that_of_torch(published, tmp_path, kind):
     path = tmp_path / "published"
     rates = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
@@ -154,25 +145,16 @@ def test_dropout_acts_where_the_original_has_it():
         assert abs(found[name] - rate) < 0.01, (name, found[name])
     np.testing.assert_array_equal(run(1), run(1))
     assert np.abs(run(1) - run(2)).max() > 1e-3
-    # No rate, and not training, are the same vectors; so are recomputed layers.
+    # No rate, and not training, are the same vectors.
     off = module.clone(**dict.fromkeys(rates, 0.0))
     same = off.apply({"params": params}, tokens, False)
     np.testing.assert_allclose(same, module.apply({"params": params}, tokens), atol=1e-6)
-    np.testing.assert_allclose(
-        module.clone(remat=True).apply(
-            {"params": params}, tokens, False, rngs={"dropout": jax.random.key(1)}
-        ),
-        run(1),
-        atol=1e-6,
-    )
 
 
 @pytest.mark.parametrize(
     ("kind", "settings", "rates"),
     [
-        ("bert", {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.0}, (0.2, 0, 0.2)),
         ("distilbert", {"dropout": 0.2, "attention_dropout": 0.3}, (0.2, 0.3, 0)),
-        ("xlm", {"dropout": 0.3, "attention_dropout": 0.2}, (0.3, 0.2, 0.3)),
     ],
 )
 def test_a_run_takes_encoder_dropout_and_lengths_of_the_model(

@@ -21,19 +21,6 @@ LIMITS = {"bert": 34, "distilbert": 34, "roberta": 32, "xlm": 34, "xlm-roberta":
 LIMITS |= {"camembert": 32}
 
 
-@pytest.mark.parametrize(("layer", "pooling"), [(0, "max"), (1, "first"), (2, "mean")])
-def test_any_layer_is_pooled(published, tmp_path, layer, pooling):
-    convert_huggingface(published("bert"), tmp_path / "m", layer=layer, pooling=pooling)
-    states, mask = reference.token_states(published("bert"), TEXTS[:4], layer, 34)
-    expected = {
-        "first": states[:, 0],
-        "max": np.where(mask[..., None], states, -np.inf).max(1),
-        "mean": reference.mean(states, mask),
-    }[pooling]
-    found = xling_jax.load(tmp_path / "m").encode(TEXTS[:4])
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
 def test_padding_is_not_what_the_config_says(tmp_path):
     """MiniLM and e5 are BERT with XLM-R's tokenizer; their pad_token_id is its <s>."""
     reference.save_model(tmp_path / "e5", "bert", tokenizer="xlm-roberta", pad_token_id=0)

@@ -89,30 +89,6 @@ def test_the_length_is_cut_at_what_is_asked_for(published, tmp_path):
         convert_huggingface(published("xlm-roberta"), tmp_path / "x", max_length_tokens=33)
 
 
-def test_padding_and_truncation_of_the_tokenizer_file_are_not_used(copied, tmp_path):
-    import tokenizers
-
-    path = copied("bert")
-    convert_huggingface(path, tmp_path / "m")
-    tokenizer = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
-    pad_id = tokenizer.token_to_id("[PAD]")
-    tokenizer.enable_padding(length=12, pad_id=pad_id, pad_token="[PAD]")
-    tokenizer.enable_truncation(12)
-    tokenizer.save(str(path / "tokenizer.json"))
-    reference.edit_json(path / "tokenizer_config.json", pad_token=None)
-    convert_huggingface(path, tmp_path / "m2")
-    one, other = (load_model(tmp_path / name).vocab for name in ("m", "m2"))
-    assert one.text == other.text
-    assert [list(ids) for ids in one.encode(TEXTS)] == [list(ids) for ids in other.encode(TEXTS)]
-    tokenizer.no_padding()
-    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] [CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    tokenizer.save(str(path / "tokenizer.json"))
-    with pytest.raises(ValueError, match=r"one behind; found \[CLS\] \[CLS\] a \[SEP\] for 'a'"):
-        convert_huggingface(path, tmp_path / "x")
-
-
 def test_convert_and_embed_from_the_command_line(published, tmp_path, capsys):
     source, model = str(published("xlm-roberta")), str(tmp_path / "m")
     command = ["convert", "--from", "huggingface", source, "--output", model]

@@ -125,16 +125,6 @@ def test_round_trip_of_a_directory_of_model2vec(tmp_path):
     assert load_model(tmp_path / "ours").max_length_tokens == expected.max_length
 
 
-def test_a_limit_given_to_an_encoder_without_one_goes_along(tmp_path):
-    path = reference.save_model2vec(tmp_path / "m2v", "byte-level", max_length=None)
-    convert_static(path, tmp_path / "ours")
-    xling_jax.load(tmp_path / "ours").with_max_length(5).save(tmp_path / "short")
-    for name, limit in (("ours", None), ("short", 5)):
-        export_model2vec(tmp_path / name, tmp_path / f"{name}_out")
-        found = model2vec.StaticModel.from_pretrained(tmp_path / f"{name}_out")
-        assert found.max_length == limit
-
-
 def test_a_shorter_limit_cuts_on_the_side_of_the_tokenizer(tmp_path):
     from sentence_transformers.sentence_transformer import modules
 

@@ -8,7 +8,6 @@ import scipy.special
 import scipy.stats
 
 from tests.models import tlaser_reference as reference
-from xling_jax.models import registry
 from xling_jax.models.bert import BertEncoder, gelu
 
 SIZES = {"vocab_size": 20, "width": 12, "layers": 2, "heads": 3, "ffn_width": 16}
@@ -37,15 +36,6 @@ def test_gelu_is_exact_at_both_ends():
     x = np.concatenate([np.linspace(-8, 8, 1001), [-40, 40]]).astype(np.float32)
     np.testing.assert_allclose(gelu(jnp.asarray(x)), exact_gelu(np.float64(x)), atol=1e-6)
     assert gelu(jnp.asarray(x, jnp.bfloat16)).dtype == jnp.bfloat16
-
-
-def test_it_is_a_family_with_a_special_token_on_either_side():
-    module = registry.build_encoder("bert", **SIZES, projections=[[3, "tanh", True]])
-    with pytest.raises(ValueError, match="length 10; encoder.max_length_tokens=9 is the longest"):
-        jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 10), np.int32))
-    assert isinstance(module, BertEncoder) and module.dim == 3
-    assert hash(module) == hash(BertEncoder(**SIZES, projections=((3, "tanh", True),)))
-    assert registry.ENCODERS["bert"].specials == (("bos",), ("eos",))
 
 
 @pytest.mark.parametrize("pooling", ["max", "mean"])

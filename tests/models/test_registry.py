@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from xling_jax.models.registry import ENCODERS, build_encoder, build_model, vocab_layout
+from xling_jax.models.registry import build_encoder, build_model, vocab_layout
 from xling_jax.train.state import count_parameters
 
 TLASER = {"family": "tlaser"}
@@ -36,12 +36,6 @@ PUBLISHED = TLASER | {"published_parameters": True}
 )
 def test_parameters_are_as_many_as_published(parts, expected):
     assert count(*parts, vocab_multiple=1) == expected
-
-
-def test_what_a_family_puts_around_a_sentence():
-    assert ENCODERS["tlaser"].specials == (("bos",), ("eos",))
-    assert ENCODERS["laser"].specials == ((), ("eos",))
-    assert ENCODERS["dual"].specials == ((), ())
 
 
 def test_a_vocabulary_has_the_special_tokens_that_are_needed():

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax.models import registry
 from xling_jax.models.rotary import RotaryEncoder, rope_frequencies, rope_table, rotate
 
 PAD = 19
@@ -124,9 +123,3 @@ def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         module = RotaryEncoder(**{**SIZES, **changes})
         jax.eval_shape(module.init, jax.random.key(0), TOKENS)
-
-
-def test_it_is_a_family_whose_special_tokens_are_an_option():
-    module = registry.build_encoder("rotary", **SIZES, specials=[[], ["eos"]], local_layers=[0])
-    assert hash(module) == hash(RotaryEncoder(**SIZES, specials=((), ("eos",)), local_layers=(0,)))
-    assert module.specials == ((), ("eos",))

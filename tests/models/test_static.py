@@ -92,17 +92,6 @@ def test_sums_are_those_by_hand(features, feature_width):
         assert alone.tolist() == known
 
 
-def test_short_and_long_sentences_have_rows_by_the_same_rule():
-    tokens = np.random.default_rng(0).integers(1, VOCAB, 300).astype(np.int32)
-    static = NumpyStatic(VOCAB, WIDTH, tuple(FEATURES), ROWS)
-    finder = FeatureFinder(static, choose_keys(static, [flat([tokens.tolist()])])[0])
-    for length in (0, 1, 2, 3, 63, 64, 65, 300):
-        part = tokens[:length]
-        window = finder.window(part, np.array([0, length]))[0]
-        assert finder.sentence(part).tolist() == window.tolist()
-        assert length < 60 or len(window)
-
-
 def test_keys_are_the_most_frequent_features_that_a_lookup_tells_apart():
     static = NumpyStatic(32_000, WIDTH, ("pairs", "skips"), 300)
     generator = np.random.default_rng(0)

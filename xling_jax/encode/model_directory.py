@@ -153,7 +153,7 @@ def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
     """Finds a model directory, a workdir's `encoder/`, a shipped name or a published encoder.
 
     The last, a directory or `hf:ORG/NAME`, is converted into the cache, see `formats.published`.
-    OptionError if there is no such model; ValueError if it cannot be converted.
+    OptionError if there is no such model.
     """
     if not isinstance(name_or_path, (str, os.PathLike)):
         raise options.OptionError(f"a model must be a name or a path; found {name_or_path!r:.40}")
@@ -299,11 +299,7 @@ def _config_text(config: Mapping[str, Any], directory: pathlib.Path, vocab: Voca
 
 
 def load_model(directory: str | os.PathLike[str]) -> ModelSpec:
-    """Reads and checks a directory written by `save_model`.
-
-    ValueError names a file that is missing, truncated, from a newer version, or disagrees with
-    another, with the rule and the value found.
-    """
+    """Reads and checks a directory written by `save_model`; ValueError names what is wrong."""
     directory = pathlib.Path(directory)
     for name in (CONFIG_FILE, PARAMS_FILE):
         if not (directory / name).is_file():

@@ -50,8 +50,8 @@ _POINTER = b"version https://git-lfs"
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _ADAPTER_PREFIX = "base_model.model."
 
-# Key of adapter_config.json -> its supported values. Other keys must be null, false or empty, or
-# are read below or do not change the merged weights.
+# Key of adapter_config.json -> its supported values; any of keys that are read below or do not
+# change the merged weights. Other keys must be null, false or empty.
 _ADAPTER_KEYS: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
@@ -194,7 +194,6 @@ class Tensors:
     They are in `WEIGHTS_FILE`, `TORCH_FILE`, or the shards of an index of either; or in the file
     named, of which PyTorch may have read the `values`. `prefix` is put before all names that are
     read; `added` maps the name of a matrix to two factors, whose product `take` adds to it.
-    ValueError if there is none, or it is damaged; ImportError for a PyTorch file without PyTorch.
     """
 
     def __init__(self, directory: Path, path: Path | None = None, values: Any = None):
@@ -214,11 +213,7 @@ class Tensors:
         return set(self._readers)
 
     def begin_at(self, name: str) -> None:
-        """Sets the prefix to what stands before a name; "" if no tensor ends in it.
-
-        A checkpoint of a model with a task's head has one, or of sentence-transformers as a whole.
-        ValueError if there are several.
-        """
+        """Sets the prefix to what stands before a name, as of a model with a task's head."""
         found = {n.removesuffix(name) for n in self.names if f".{n}".endswith(f".{name}")}
         if len(found) > 1:
             raise ValueError(

@@ -389,15 +389,19 @@ _HIDDEN = _TABLES | {
     "ffn_width": "intermediate_size",
 }
 _ATTENTION = "encoder.layer.{0}.attention"
+
+
+def _each(pattern: str, parts: str = "q k v") -> str:
+    return " ".join(pattern.replace("*", part) for part in parts.split())
+
+
 _BERT = Layout(
     sizes=_HIDDEN,
     token="embeddings.word_embeddings",
     position="embeddings.position_embeddings",
     embedding_norm="embeddings.LayerNorm",
     layer={
-        "attention_input": " ".join(
-            f"{_ATTENTION}.self.{part}" for part in ("query", "key", "value")
-        ),
+        "attention_input": _each(f"{_ATTENTION}.self.*", "query key value"),
         "attention_output": f"{_ATTENTION}.output.dense",
         "attention_norm": f"{_ATTENTION}.output.LayerNorm",
         "ffn_inner": "encoder.layer.{0}.intermediate.dense",
@@ -419,7 +423,7 @@ _DECODER = Layout(
     embedding_norm="",
     final_norm="norm",
     layer={
-        "attention_input": " ".join(f"layers.{{0}}.self_attn.{part}_proj" for part in "qkv"),
+        "attention_input": _each("layers.{0}.self_attn.*_proj"),
         "attention_output": "layers.{0}.self_attn.o_proj",
         "ffn_inner": "layers.{0}.mlp.gate_proj layers.{0}.mlp.up_proj",
         "ffn_outer": "layers.{0}.mlp.down_proj",
@@ -438,9 +442,7 @@ LAYOUTS = {
         sizes=_TABLES
         | {"width": "dim", "layers": "n_layers", "heads": "n_heads", "ffn_width": "hidden_dim"},
         layer={
-            "attention_input": " ".join(
-                f"transformer.layer.{{0}}.attention.{part}_lin" for part in "qkv"
-            ),
+            "attention_input": _each("transformer.layer.{0}.attention.*_lin"),
             "attention_output": "transformer.layer.{0}.attention.out_lin",
             "attention_norm": "transformer.layer.{0}.sa_layer_norm",
             "ffn_inner": "transformer.layer.{0}.ffn.lin1",
@@ -462,7 +464,7 @@ LAYOUTS = {
         position="position_embeddings",
         embedding_norm="layer_norm_emb",
         layer={
-            "attention_input": " ".join(f"attentions.{{0}}.{part}_lin" for part in "qkv"),
+            "attention_input": _each("attentions.{0}.*_lin"),
             "attention_output": "attentions.{0}.out_lin",
             "attention_norm": "layer_norm1.{0}",
             "ffn_inner": "ffns.{0}.lin1",

@@ -15,7 +15,6 @@ from xling_jax.models.layers import (
     Dropout,
     Initializer,
     TokenEncoder,
-    TransformerLayer,
     layer_norm,
     look_up,
     weighted_bag,
@@ -27,7 +26,7 @@ from xling_jax.models.numpy_layers import padded_vocab_size
 def _initializers(stddev: float) -> tuple[Initializer, Initializer]:
     """For tables and for matrices; 0 gives those of the published code, N(0, 1) and U(±1/√fan_in).
 
-    Biases start at 0. Choice: the published code draws them like the matrices.
+    Choice: biases start at 0; the published code draws them like the matrices.
     """
     if stddev:
         return nn.initializers.normal(stddev), nn.initializers.normal(stddev)
@@ -78,24 +77,9 @@ class DualEncoder(DualOptions, TokenEncoder):
             None if pre else layer_norm(DUAL_EPSILON, self.dtype, "embedding_norm")
         )
         self.drop = Dropout(self.dropout, self.dropout_generator)
-        layer = nn.remat(TransformerLayer, static_argnums=(3,)) if self.remat else TransformerLayer
-        self.blocks = [
-            layer(
-                width=self.width,
-                heads=self.heads,
-                ffn_width=self.ffn_width,
-                dropout=self.dropout,
-                attention_dropout=self.attention_dropout,
-                activation="swish",
-                norm=self.norm,
-                epsilon=DUAL_EPSILON,
-                generator=self.dropout_generator,
-                kernel_init=kernel_init,
-                dtype=self.dtype,
-                output_init=nn.initializers.zeros if pre else None,
-            )
-            for _ in range(self.layers)
-        ]
+        own = {"activation": "swish", "epsilon": DUAL_EPSILON, "kernel_init": kernel_init}
+        own["output_init"] = nn.initializers.zeros if pre else None
+        self.blocks = self.make_blocks(False, **own)
 
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
         """Encodes sentences [w_1 .. w_n]; raises ValueError if they exceed the positions."""

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -448,6 +449,17 @@ class TokenEncoder(nn.Module, TokenOptions):
         return SentencePooling(
             self.pooling, self.attention_hops, self.attention_width, init, self.dtype
         )
+
+    def make_blocks(self, first_only: bool, **own: Any) -> list[nn.Module]:
+        """The layers of a transformer; `first_only` is for the last."""
+        layer = nn.remat(TransformerLayer, static_argnums=(3,)) if self.remat else TransformerLayer
+        names = ("width", "heads", "ffn_width", "dropout", "attention_dropout", "norm", "dtype")
+        own |= {name: getattr(self, name) for name in names}
+        last = self.layers - 1
+        return [
+            layer(**own, generator=self.dropout_generator, first_only=first_only and n == last)
+            for n in range(self.layers)
+        ]
 
     def table(self) -> jax.Array:
         """The token table, for a head that shares it."""

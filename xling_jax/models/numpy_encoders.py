@@ -217,18 +217,16 @@ class NumpyEncoder:
     def _shapes(self) -> Shapes:
         raise NotImplementedError
 
+    def _pooling_shapes(self) -> Shapes:
+        if self.pooling != "self_attention":
+            return {}
+        return {
+            "pooled/inner/kernel": (self.width, self.attention_width),
+            "pooled/scores/kernel": (self.attention_width, self.attention_hops),
+        }
 
-def _pooling_shapes(options: TokenOptions) -> Shapes:
-    if options.pooling != "self_attention":
-        return {}
-    return {
-        "pooled/inner/kernel": (options.width, options.attention_width),
-        "pooled/scores/kernel": (options.attention_width, options.attention_hops),
-    }
-
-
-def _pool(options: TokenOptions, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
-    return pool_packed(packed, states, options.pooling, params.get("pooled", {}))
+    def _pool(self, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
+        return pool_packed(packed, states, self.pooling, params.get("pooled", {}))
 
 
 class _NumpyTransformer(TransformerOptions, NumpyEncoder):
@@ -260,7 +258,7 @@ class _NumpyTransformer(TransformerOptions, NumpyEncoder):
     def _pool_layers(self, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
         if self.pooling == "first" and self.layers:
             return states
-        return _pool(self, params, packed, states)
+        return self._pool(params, packed, states)
 
 
 class NumpyTLaser(TLaserOptions, _NumpyTransformer):
@@ -271,7 +269,7 @@ class NumpyTLaser(TLaserOptions, _NumpyTransformer):
             "embed/embedding": (self.rows, self.width),
             **self._layer_shapes(),
             **(norm_shapes("final_norm", self.width) if self.last_norm else {}),
-            **_pooling_shapes(self),
+            **self._pooling_shapes(),
         }
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
@@ -303,7 +301,7 @@ class NumpyDual(DualOptions, _NumpyTransformer):
             shapes["position_embedding"] = (self.max_length_tokens + 1, self.width)
             if self.norm == "post":
                 shapes |= norm_shapes("embedding_norm", self.width)
-        return shapes | self._layer_shapes() | _pooling_shapes(self)
+        return shapes | self._layer_shapes() | self._pooling_shapes()
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
         states = params["embedding"][packed.tokens]
@@ -343,7 +341,7 @@ class NumpyLaser(LaserOptions, NumpyEncoder):
             for bias in ("bias", "recurrent_bias")[: 1 + self.published_parameters]:
                 shapes[f"{name}/{bias}"] = (directions, 4 * width)
             inputs = self.width
-        return shapes | _pooling_shapes(self)
+        return shapes | self._pooling_shapes()
 
     def encode(self, params: Params, packed: Packed) -> np.ndarray:
         order = time_major(packed)
@@ -354,7 +352,7 @@ class NumpyLaser(LaserOptions, NumpyEncoder):
             states = lstm_layer(packed, states, params[f"layers_{number}"], outputs)
         by_sentence = np.empty_like(states)
         by_sentence[order] = states
-        return _pool(self, params, packed, by_sentence)
+        return self._pool(params, packed, by_sentence)
 
 
 def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:

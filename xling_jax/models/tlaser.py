@@ -89,24 +89,8 @@ class TLaserEncoder(TLaserOptions, TokenEncoder):
             self.rows, self.width, self.pad_id, self.init_stddev, self.dtype
         )
         self.drop = Dropout(self.dropout, self.dropout_generator)
-        layer = nn.remat(TransformerLayer, static_argnums=(3,)) if self.remat else TransformerLayer
-        self.blocks = [
-            layer(
-                width=self.width,
-                heads=self.heads,
-                ffn_width=self.ffn_width,
-                dropout=self.dropout,
-                attention_dropout=self.attention_dropout,
-                activation_dropout=self.activation_dropout,
-                norm=self.norm,
-                epsilon=TLASER_EPSILON,
-                first_only=self.pooling == "first" and number == self.layers - 1,
-                generator=self.dropout_generator,
-                kernel_init=init,
-                dtype=self.dtype,
-            )
-            for number in range(self.layers)
-        ]
+        own = {"activation_dropout": self.activation_dropout, "epsilon": TLASER_EPSILON}
+        self.blocks = self.make_blocks(self.pooling == "first", kernel_init=init, **own)
         if self.last_norm:
             self.final_norm = layer_norm(TLASER_EPSILON, self.dtype)
         self.pooled = self.make_pooling(init)
