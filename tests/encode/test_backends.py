@@ -117,22 +117,6 @@ def test_threads_of_a_service_may_encode_at_once(family_directory, encoder, sent
             np.testing.assert_allclose(found, expected[start:], atol=1e-5)
 
 
-def test_memory_is_used_again_and_after_an_error_too(family_directory, sentences, monkeypatch):
-    monkeypatch.setattr(backends, "num_cores", lambda: 2)
-    encoder = xling_jax.load(family_directory)
-    backend = encoder.backend
-    expected = [encoder.encode(sentence) for sentence in sentences[:3]]
-    (memory,) = backend._memories
-    encoder.encode(sentences[0])
-    assert backend._memories[0] is memory and memory
-    with monkeypatch.context() as patch:
-        patch.setattr(type(backend.encoder), "encode", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            encoder.encode(sentences[0])
-    for sentence, vector in zip(sentences, expected):
-        np.testing.assert_allclose(encoder.encode(sentence), vector, atol=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
 def test_jax_in_a_forked_process_raises_an_error_and_does_not_hang(vocab, tmp_path):
     encoder = xling_jax.load(save(tmp_path / "model", "tlaser", vocab), backend="jax")

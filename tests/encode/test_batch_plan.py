@@ -72,9 +72,3 @@ def test_a_sentence_alone_takes_a_single_row_where_there_is_one():
     assert (1, 16) not in [shape for _, shape in plan_batches(np.array([5, 6]), single)]
     devices = BatchShapes(100, 1024, num_devices=4, has_single_row=True)
     assert [shape for _, shape in plan_batches(alone, devices)] == [(4, 32)]
-
-
-def test_free_rows_are_given_to_shorter_sentences():
-    ((members, shape),) = plan_batches(np.array([5, 60, 6, 20]), SHAPES)
-    assert shape == (8, 64)
-    assert list(members) == [1, 3, 2, 0]

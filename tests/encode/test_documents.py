@@ -1,7 +1,5 @@
 """Long texts: what is encoded at once, by hand and by brute force, and how vectors are pooled."""
 
-from collections import deque
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from xling_jax.encode.documents import (
     document_encoder,
     document_inputs,
     pack_sentences,
-    pool_stream,
     word_windows,
 )
 from xling_jax.encode.encoder import l2_normalize
@@ -63,18 +60,6 @@ def test_modes_by_hand(monkeypatch):
     assert inputs("packed") == [["A b. C d.", "E"], ["one two three"], *blank, [""]]
     assert inputs("sequence") == [["A b. C d.\nE"], ["one two three"], *blank, ["  "]]
     assert inputs("windows") == inputs("sequence")
-
-
-@pytest.mark.parametrize(("chunk", "pooling"), [(1, "mean"), (2, "max"), (5, "mean"), (100, "max")])
-def test_pooled_vectors_are_the_same_however_they_arrive(chunk, pooling):
-    counts = [3, 1, 7, 1, 1, 2]
-    vectors = np.random.default_rng(0).normal(size=(sum(counts), 4)).astype(np.float32)
-    stream = (vectors[start : start + chunk] for start in range(0, len(vectors), chunk))
-    pooled = np.concatenate(list(pool_stream(stream, deque(counts), pooling)))
-    parts = np.split(vectors.astype(np.float64), np.cumsum(counts)[:-1])
-    expected = [getattr(np, pooling)(part, axis=0) for part in parts]
-    np.testing.assert_allclose(pooled, expected, atol=1e-6)
-    assert pooled.dtype == np.float32
 
 
 def test_document_vectors_of_each_mode(encoder, monkeypatch):

@@ -36,15 +36,6 @@ def test_stored_vectors_are_found_by_their_text_as_cleaning_leaves_it(stored):
         list(teacher.encode_stream(["Guten Tag", "guten tag"]))
 
 
-def test_other_texts_or_vectors_are_another_teacher(stored):
-    before = Teacher(*stored).fingerprint
-    np.save(stored[0], np.ones((4, 3), np.float32))
-    assert Teacher(*stored).fingerprint != before
-    np.save(stored[0], np.ones((5, 3), np.float32))
-    with pytest.raises(ValueError, match="must have a line for each of the 5 vectors .* found 4"):
-        Teacher(*stored)
-
-
 def test_a_teacher_that_cannot_be_learned_is_refused_before_any_work(stored):
     def check(*overrides):
         overrides = [f"--config.objective.distillation.{text}" for text in overrides]

@@ -293,14 +293,16 @@ def _check(spec: ModelSpec, where: str) -> None:
     problems = {
         f"has vectors for {', '.join(static.features)} of tokens, which model2vec cannot look up; "
         "use --to onnx, or train with encoder.features=()": static.features,
-        f"puts {prompt!r:.60} in front of a text, and model2vec has no prompts; use "
-        "--to sentence-transformers": prompt,
+        f"puts {prompt!r:.60} in front of a text, and model2vec has no prompts; use --to onnx": (
+            prompt
+        ),
         f"keeps truncate_dim={dim} dimensions of vectors of length 1; model2vec would scale the "
-        "shorter ones; use --to sentence-transformers, or xling export --truncate-dim first": (
+        "shorter ones; use --to onnx, or xling export --truncate-dim first": (
             static.normalize and dim is not None
         ),
-        "keeps the end of long texts, and model2vec the beginning; use --to sentence-transformers "
-        "or --to onnx": spec.vocab.truncation_side == "left",
+        "keeps the end of long texts, and model2vec the beginning; use --to onnx": (
+            spec.vocab.truncation_side == "left"
+        ),
     }
     refuse(where, problems)
 
@@ -319,8 +321,7 @@ def _with_tokenizer(spec: ModelSpec, where: str) -> tuple[str, np.ndarray, np.nd
     unknown = unknown_id(tokenizer)
     if unknown not in (None, vocab.pad_id):
         raise ValueError(
-            f"{where}: has a vector for unknown tokens, which model2vec drops; use "
-            "--to sentence-transformers"
+            f"{where}: has a vector for unknown tokens, which model2vec drops; use --to onnx"
         )
     count = max(tokenizer.get_vocab().values()) + 1
     return content, rows[:count], weights[:count]
