@@ -30,10 +30,6 @@ _SUPPORTED = (
     "LASER2 (laser2.pt) and LASER3 (laser3-….pt) are supported, and SONAR with --from sonar"
 )
 
-# Constructor arguments of LASER's encoder; None where a checkpoint must have them.
-_PARAMS = {"num_embeddings": None, "padding_idx": None, "embed_dim": 320, "hidden_size": 512}
-_PARAMS |= {"num_layers": 1, "bidirectional": False}
-
 # Of the pieces that the splitter knows, the share that the dictionary of its checkpoint must hold.
 _MIN_KNOWN_SHARE = 0.5
 
@@ -116,17 +112,17 @@ def read_laser_checkpoint(
             f"{_SUPPORTED}"
         )
     given, dictionary = state["params"], state["dictionary"]
-    sizes = {name: _size(given, name, default, path) for name, default in _PARAMS.items()}
-    if sizes["padding_idx"] != laser_vocab.SPECIAL_IDS["<pad>"]:
-        raise ValueError(f"{path}: padding_idx must be 1; found {sizes['padding_idx']}")
+    padding = given.get("padding_idx") if isinstance(given, dict) else None
+    if padding != laser_vocab.SPECIAL_IDS["<pad>"]:
+        raise ValueError(f"{path}: padding_idx must be 1; found {padding!r:.40}")
     tensors = Tensors(path.parent, path, state["model"])
-    layers, directions = sizes["num_layers"], 1 + sizes["bidirectional"]
-    if len(tensors.names) != (count := 1 + 4 * directions * layers):
-        raise ValueError(
-            f"{path}: model must hold {count} tensors by its params; found {len(tensors.names)}, "
-            f"such as {', '.join(sorted(tensors.names)[:2])}; {_SUPPORTED}"
-        )
-    rows = sizes["num_embeddings"]
+    tensors.begin_at("embed_tokens.weight")
+    prefix, names = tensors.prefix, tensors.names
+    # Zeros where a tensor is none of a table's, for `take` to refuse.
+    shape = lambda name: (*tensors.table(f"{prefix}{name}").shape, 0, 0)[:2]
+    (rows, width), (_, hidden) = map(shape, ("embed_tokens.weight", "lstm.weight_hh_l0"))
+    directions = 1 + (f"{prefix}lstm.weight_hh_l0_reverse" in names)
+    layers = sum(name.startswith(f"{prefix}lstm.weight_hh_l") for name in names) // directions
     ids = dictionary.values() if isinstance(dictionary, dict) else [None]
     if rows < 4 or not all(type(number) is int and 0 <= number < rows for number in ids):
         raise ValueError(f"{path}: ids of the dictionary must be below the {rows} embeddings")
@@ -135,28 +131,19 @@ def read_laser_checkpoint(
     for piece, number in laser_vocab.SPECIAL_IDS.items():
         if dictionary.get(piece, number) != number:
             raise ValueError(f"{path}: {piece} must have id {number}; found {dictionary[piece]}")
-    width, hidden = sizes["embed_dim"], sizes["hidden_size"]
+    params: dict[str, Any] = {"embedding": tensors.take("embed_tokens.weight", rows, width)}
+    for layer in range(layers):
+        inputs = directions * hidden if layer else width
+        params[f"layers_{layer}"] = _layer(tensors, layer, directions, inputs, hidden)
     encoder_args = {
         "vocab_size": rows,
         "vocab_multiple": 1,
         "embedding_width": width,
         "width": directions * hidden,
         "layers": layers,
-        "unidirectional_layers": 0 if sizes["bidirectional"] else layers,
+        "unidirectional_layers": 0 if directions == 2 else layers,
     }
-    tensors.begin_at("embed_tokens.weight")
-    params: dict[str, Any] = {"embedding": tensors.take("embed_tokens.weight", rows, width)}
-    for layer in range(layers):
-        inputs = directions * hidden if layer else width
-        params[f"layers_{layer}"] = _layer(tensors, layer, directions, inputs, hidden)
     return encoder_args, params, dictionary
-
-
-def _size(params: Any, name: str, default: int | None, path: Path) -> int:
-    value = params.get(name, default) if isinstance(params, dict) else None
-    if not isinstance(value, int) or value < 0 or (isinstance(default, bool) and value > 1):
-        raise ValueError(f"{path}: params must hold {name}, a whole number; found {value!r:.60}")
-    return value
 
 
 def _layer(
