@@ -1,16 +1,19 @@
 r"""What a teacher says of pieces, frequent words and sentences: vectors of 16 bits.
 
     python lab/world/world_teach.py --rows rows.tsv.gz --words words.tsv.gz --teacher E5 \\
-        --output DIR
+        --data DATA --output DIR
 
 `teacher_pieces.npy` has a row for each id of the teacher's vocabulary, `taught.npy` one for each
-line of `taught.tsv.gz`: language, `w` for a word or `s` for a sentence, text.
+line of `taught.tsv.gz`: language, `w` for a word or `s` for a sentence, text. `running.*` has the
+running text of the last phase, in chunks: run again, it continues.
 """
 
 import argparse
 import collections
 import gzip
 import random
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +27,24 @@ WRITTEN = ("mono", "tatoeba", "tatoeba-pivot", "europarl", "bible", "stories")
 NO_SENTENCES = ("freedict", "osm", "bitcoin", "cldr", "dict-", "idiom")
 LARGE = ("europarl", "tatoeba", "phpmanual", "docs")
 
+# Running text: treebanks whole; of everyday text, of narratives and speeches, and of the rest six
+# times the three fourths' power of what there is, at most this; of the LARGE from a fourth.
+EVERYDAY = ("tatoeba", "tatoeba-pivot", "sent-ding", "stories", "dict-phrases", "idioms-phrases",
+            "freedict", "dict-freedict")  # fmt: skip
+NARRATIVE = ("europarl", "bible", "wesnoth", "games")
+NOT_RUNNING = ("osm", "bitcoin", "cldr", "dict-ding", "dict-wordnet", "idiom-meanings", "messages")
+MOST = {"mono": 100_000, "everyday": 9000, "narrative": 6000, "other": 5000}
+# Parts of sentences between punctuation, two to six words long, where Tatoeba has no training text.
+PARTS, PARTS_OF = 2600, ("mono", "stories", "wesnoth", "tatoeba")
+WITH_TATOEBA = ("ca", "de", "en", "es", "fr", "gl", "it", "nl", "pt", "ru")
+UNSPACED = ("ja", "th", "zh")
+PUNCTUATION = re.compile(r"[,.;:!?()«»\"„“”،。、؛؟…\[\]{}<>|·]+")
+CHUNK = 10_000
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("rows", "words", "teacher", "output"):
+    for name in ("rows", "words", "teacher", "data", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -40,8 +57,20 @@ def main() -> None:
     np.save(args.output / "teacher_pieces.npy", teacher.encode_ids(pieces))
     texts = chosen(args.rows, args.words)
     vectors = teacher.encode([text for *_, text in texts], max_tokens=MOST_TOKENS)
-    np.save(args.output / "taught.npy", vectors)
-    with gzip.open(args.output / "taught.tsv.gz", "wt", encoding="utf-8") as file:
+    write(args.output / "taught", texts, vectors)
+    texts = running(args.rows, {text for *_, text in texts}, held_out(args.data))
+    chunks = []
+    for start in range(0, len(texts), CHUNK):
+        chunks.append(args.output / f"running.{start // CHUNK:03}.npy")
+        if not chunks[-1].exists():
+            part = [text for *_, text in texts[start : start + CHUNK]]
+            np.save(chunks[-1], teacher.encode(part, max_tokens=64))
+    write(args.output / "running", texts, np.concatenate([np.load(chunk) for chunk in chunks]))
+
+
+def write(path: Path, texts: list[tuple[str, str, str]], vectors: np.ndarray) -> None:
+    np.save(path.with_suffix(".npy"), vectors)
+    with gzip.open(path.with_suffix(".tsv.gz"), "wt", encoding="utf-8") as file:
         file.writelines("\t".join(row) + "\n" for row in texts)
 
 
@@ -72,6 +101,72 @@ def chosen(rows: Path, words: Path) -> list[tuple[str, str, str]]:
         texts += others[language][: total - len(texts)]
         found += [(language, "s", text) for text in texts]
     return found
+
+
+def running(rows: Path, done: set[str], held_out: set[str]) -> list[tuple[str, str, str]]:
+    """Sentences and parts of sentences, of all languages in random order."""
+    generator = random.Random(7)
+    found = collections.defaultdict(lambda: collections.defaultdict(set))
+    parts = collections.defaultdict(set)
+    with gzip.open(rows, "rt", encoding="utf-8") as file:
+        for line in file:
+            source, *cells = line.rstrip("\n").split("\t")
+            if source in NOT_RUNNING or (source in LARGE and generator.random() > 0.25):
+                continue
+            kind = source if source == "mono" else "other"
+            kind = "everyday" if source in EVERYDAY else kind
+            kind = "narrative" if source in NARRATIVE else kind
+            for language, text in (cell.split(":", 1) for cell in cells):
+                if source in PARTS_OF and language not in WITH_TATOEBA:
+                    parts[language].update(phrases(language, text, generator))
+                dense = language in (*UNSPACED, "ko")
+                is_short = len(text) < (6 if dense else 12) or (not dense and text.count(" ") < 2)
+                if is_short or len(text) > (110 if dense else 230) or text in done:
+                    continue
+                found[language, kind][source].add(text)
+    texts = []
+    for (language, kind), sources in sorted(found.items()):
+        number = min(MOST[kind], int(6 * sum(map(len, sources.values())) ** 0.75))
+        shares = {source: len(these) ** 0.5 for source, these in sources.items()}
+        for source, these in sorted(sources.items()):
+            share = int(number * shares[source] / sum(shares.values())) + 1
+            these = sorted(these)
+            texts += [(language, "s", t) for t in generator.sample(these, min(share, len(these)))]
+    for language, these in sorted(parts.items()):
+        these = sorted(these)
+        texts += [(language, "s", t) for t in generator.sample(these, min(PARTS, len(these)))]
+    texts = [row for row in texts if plain(row[2]) not in held_out]
+    generator.shuffle(texts)
+    return texts
+
+
+def phrases(language: str, text: str, generator: random.Random) -> Iterator[str]:
+    """A part of a sentence, if it has one without digits and signs."""
+    parts = [part.strip(" -–—'") for part in PUNCTUATION.split(text)]
+    parts = [part for part in parts if part and not re.search(r"[\d$%_=/]", part)]
+    if parts:
+        part = generator.choice(parts)
+        words, number = part.split(), generator.randint(2, 6)
+        if language in UNSPACED:
+            if 3 <= len(part) <= 18:
+                yield part
+        elif len(words) > 1:
+            start = generator.randrange(max(1, len(words) - number + 1))
+            yield " ".join(words[start : start + number])
+
+
+def held_out(data: Path) -> set[str]:
+    """Every cell of the development sets, so that no part of a sentence is one of them."""
+    paths = [*(data / "retrieval").rglob("*.gz"), *(data / "classification/sib200").glob("*.gz")]
+    found = set()
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            found.update(plain(cell) for line in file for cell in line.rstrip("\n").split("\t"))
+    return found
+
+
+def plain(text: str) -> str:
+    return text.casefold().strip(".!?。！？ ")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,20 @@
-"""Trains the tables of `world`: contrast on translations, beside the vectors of a teacher.
+r"""Trains the tables of `world`: contrast on translations, beside the vectors of a teacher.
 
     python lab/world/world_train.py --data DIR --phase words --output DIR/words
     python lab/world/world_train.py --data DIR --phase pairs --init DIR/words --output DIR/pairs
     python lab/world/world_train.py --data DIR --phase topics --init DIR/joined --output DIR/topics
+    python lab/world/world_train.py --data DIR --phase running --init DIR/topics \\
+        --average DIR/pairs --axes DIR/joined/axes.npy --output DIR/running
 
 DIR holds what `world_prepare.py` and `world_teach.py` wrote. A sentence is the sum of the vectors
 of its pieces and of known pairs and triples of them. A step has eight blocks of 256 translations,
 each of one source and pair of languages, and 1,024 texts with the teacher's vectors, half of them
 words.
+
+The last phase begins at the mean of two directories' tables and has 2,048 taught texts, three
+fourths of them running text, with the mean vector of their language taken off. A map, learned on
+the way, brings the sums to the teacher's dimensions, and their similarities among each other are
+to be those of the teacher's vectors.
 """
 
 import argparse
@@ -27,6 +34,7 @@ from xling_jax.text.vocab import Vocab
 WIDTH, FEATURE_WIDTH = 256, 128
 BATCH, BLOCK, TAUGHT = 2048, 256, 1024
 SCALE = 20.0
+NAMES = "tokens", "features"
 # The a of a / (a + p), by which frequent pieces begin smaller.
 FREQUENCY = 2e-4
 # Share of a step that dictionaries and names have, and translations that meet in English.
@@ -51,7 +59,13 @@ PHASES = {
     "words": (1000, 5e-3, 0.1, 0.0, False),
     "pairs": (6000, 4e-3, 0.2, 0.1, True),
     "topics": (2600, 2.5e-3, 0.2, 0.1, True),
+    "running": (2200, 3e-3, 0.2, 0.1, True),
 }
+# Of the tables before topics were joined, in the mean with which the last phase begins.
+SHARE = 0.3
+# Taught texts of a step of the last phase, the share of words, and what likeness among them weighs
+# and by what its cosines are multiplied.
+RUNNING, RUNNING_WORDS, LIKENESS, LIKENESS_SCALE = 2048, 0.25, 2.0, 10.0
 FEATURE_DROPOUT = 0.2
 
 
@@ -94,6 +108,97 @@ class Text:
         return [ragged(values, offsets, texts) for values, offsets in self._parts]
 
 
+class Lesson:
+    """What the teacher said of words and sentences, for the phases before the last.
+
+    Its vectors are those on principal axes; after topics were joined, `back` brings sums there.
+    """
+
+    files, taught, of_words = ("taught",), TAUGHT, 0.5
+
+    def __init__(self, data: Path, keys: np.ndarray, axes: Path | None):
+        rows, vectors = [], []
+        for name in self.files:
+            vectors.append(np.load(data / f"{name}.npy").astype(np.float32))
+            with gzip.open(data / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
+                rows += [line.rstrip("\n").split("\t") for line in file]
+        languages, kinds, texts = (np.array(column, object) for column in zip(*rows))
+        vocab = Vocab(data / "sentencepiece.model")
+        ids, lengths = vocab.encode_flat(list(texts))
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        options = StaticOptions(vocab.size, features=("pairs", "triples"), feature_rows=len(keys))
+        features, ends = FeatureFinder(options, keys).window(ids, offsets)
+        self.text = Text(ids, offsets, features, ends)
+        self.words, self.sentences = np.flatnonzero(kinds == "w"), np.flatnonzero(kinds != "w")
+        self.targets = self.centered(np.concatenate(vectors), languages, kinds)
+        self.back = torch.from_numpy(np.load(axes)[:WIDTH].T.copy()) if axes else None
+
+    def centered(self, vectors, languages, kinds) -> torch.Tensor:
+        vectors = unit(vectors - vectors.mean(axis=0))
+        axes = np.linalg.eigh((vectors.T @ vectors).astype(np.float64))[1][:, ::-1][:, :WIDTH]
+        self.axes = axes.astype(np.float32)
+        return torch.from_numpy(vectors @ self.axes)
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        number = int(self.taught * self.of_words)
+        sentences = self.draw_sentences(rng, self.taught - number)
+        return np.concatenate([rng.choice(self.words, number), sentences])
+
+    def draw_sentences(self, rng: np.random.Generator, number: int) -> np.ndarray:
+        return rng.choice(self.sentences, number)
+
+    def loss(self, vectors: torch.Tensor, chosen: np.ndarray) -> torch.Tensor:
+        if self.back is not None:
+            vectors = F.normalize(vectors @ self.back, dim=1)
+        return teacher_loss(vectors, self.targets[chosen])
+
+    def step(self, share: float) -> None:
+        """Nothing to learn here; `share` is of the learning rate."""
+
+
+class RunningLesson(Lesson):
+    """With running text, in all dimensions of the teacher; languages are drawn as their roots."""
+
+    files, taught, of_words = ("taught", "running"), RUNNING, RUNNING_WORDS
+
+    def begin(self, tables: tuple[Rows, Rows], rng: np.random.Generator) -> None:
+        """The map begins as the one of least squares."""
+        chosen, sums = rng.choice(len(self.targets), 30_000), 0
+        for (ids, begins), table in zip(self.text.bags(chosen), tables):
+            part = table.sums(ids, begins, 0, rng).detach()
+            sums = sums + F.pad(part, (0, WIDTH - part.shape[1]))
+        sums = F.normalize(sums, dim=1)
+        square = sums.T @ sums + 10 * torch.eye(WIDTH)
+        found = torch.linalg.solve(square, sums.T @ self.targets[chosen])
+        self.map = (16 * found / found.norm()).requires_grad_()
+        self.adam = torch.optim.Adam([self.map], lr=1e-3)
+
+    def centered(self, vectors, languages, kinds) -> torch.Tensor:
+        mean, counts = vectors.mean(axis=0), np.zeros(len(vectors))
+        groups = languages + np.where(kinds == "w", "w", "s")
+        for group in np.unique(groups):
+            rows = np.flatnonzero(groups == group)
+            counts[rows] = len(rows)
+            share = len(rows) / (len(rows) + 200)
+            vectors[rows] -= share * vectors[rows].mean(axis=0) + (1 - share) * mean
+        self.cumulative = np.cumsum(counts[self.sentences] ** -0.5)
+        return torch.from_numpy(unit(vectors))
+
+    def draw_sentences(self, rng: np.random.Generator, number: int) -> np.ndarray:
+        places = rng.random(number) * self.cumulative[-1]
+        return self.sentences[np.searchsorted(self.cumulative[:-1], places)]
+
+    def loss(self, vectors: torch.Tensor, chosen: np.ndarray) -> torch.Tensor:
+        targets, number = self.targets[chosen], int(self.taught * self.of_words)
+        loss = teacher_loss(F.normalize(vectors @ self.map, dim=1), targets)
+        return loss + LIKENESS * likeness_loss(vectors[number:], targets[number:])
+
+    def step(self, share: float) -> None:
+        self.adam.param_groups[0]["lr"] = 1e-3 * share
+        self.adam.step()
+        self.adam.zero_grad()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -101,58 +206,57 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--phase", choices=PHASES, required=True)
     parser.add_argument("--init", type=Path, help="directory of the tables to continue from")
+    parser.add_argument("--average", type=Path, help="tables before topics were joined")
+    parser.add_argument("--axes", type=Path, help="to which topics were rotated")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, help="fewer than the phase has, for a try")
     args = parser.parse_args()
     torch.set_num_threads(1)
     arrays = np.load(args.data / "texts.npz")
-    taught = np.load(args.data / "taught.npy").astype(np.float32)
-    mean = taught.mean(axis=0)
-    taught = unit(taught - mean)
-    axes = np.linalg.eigh((taught.T @ taught).astype(np.float64))[1][:, ::-1][:, :WIDTH]
+    kind, axes = (RunningLesson, None) if args.phase == "running" else (Lesson, args.axes)
+    lesson = kind(args.data, arrays["feature_keys"], axes)
     if args.init:
-        tokens = np.load(args.init / "tokens.npy")
-        features = np.load(args.init / "features.npy")
+        tables = read_tables(args.init)
+        if args.average:
+            axes = np.load(args.axes)
+            others = zip(tables, read_tables(args.average))
+            tables = [(1 - SHARE) * one + SHARE * rotated(other, axes) for one, other in others]
     else:
         pieces = np.load(args.data / "teacher_pieces.npy", mmap_mode="r")
         tokens = pieces[arrays["teacher_ids"]].astype(np.float32)
-        tokens = 4 * (tokens - tokens[3:].mean(axis=0)) @ axes
+        tokens = 4 * (tokens - tokens[3:].mean(axis=0)) @ lesson.axes
         tokens *= (FREQUENCY / (FREQUENCY + arrays["frequency"]))[:, None]
         tokens[:3] = 0
-        features = np.zeros((len(arrays["feature_keys"]), FEATURE_WIDTH), np.float32)
-    tables = train(
-        args, arrays, taught @ axes.astype(np.float32), tokens.astype(np.float32), features
-    )
+        tables = [tokens, np.zeros((len(arrays["feature_keys"]), FEATURE_WIDTH), np.float32)]
+    tables = train(args, arrays, lesson, [table.astype(np.float32) for table in tables])
     args.output.mkdir(parents=True, exist_ok=True)
-    for name, table in zip(("tokens", "features"), tables):
+    for name, table in zip(NAMES, tables):
         np.save(args.output / f"{name}.npy", table.values.numpy())
 
 
-def train(args, arrays, targets, tokens, features) -> tuple[Rows, Rows]:
-    """Runs one phase; `targets` are the teacher's vectors on its principal axes."""
+def read_tables(directory: Path) -> list[np.ndarray]:
+    return [np.load(directory / f"{name}.npy") for name in NAMES]
+
+
+def rotated(table: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    width = table.shape[1]
+    return table @ axes[:width, :width]
+
+
+def train(args, arrays, lesson: Lesson, values: list[np.ndarray]) -> list[Rows]:
+    """Runs one phase."""
     steps, top_rate, margin, dropout, has_features = PHASES[args.phase]
-    steps, rng, tables = (
-        args.steps or steps,
-        np.random.default_rng(0),
-        (Rows(tokens), Rows(features)),
-    )
-    # After topics were joined, the teacher is for what the dimensions were before.
-    back = None
-    if args.phase == "topics":
-        back = torch.from_numpy(np.load(args.init / "axes.npy")[:WIDTH].T.copy())
+    steps, rng = args.steps or steps, np.random.default_rng(0)
+    tables = [Rows(table) for table in values]
     text = Text(*(arrays[n] for n in ("tokens", "offsets", "features", "feature_ends")))
-    lesson, words, sentences = read_taught(args.data, arrays["feature_keys"])
-    targets = torch.from_numpy(targets)
     draw = sampler(args.data, rng)
+    if isinstance(lesson, RunningLesson):
+        lesson.begin(tables, rng)
     begun = time.monotonic()
     for step in range(steps):
-        rate = top_rate * 0.5 * (1 + np.cos(np.pi * step / steps))
-        pairs = draw()
-        chosen = np.concatenate(
-            [rng.choice(words, TAUGHT // 2), rng.choice(sentences, TAUGHT // 2)]
-        )
-        vectors = 0
-        both = zip(text.bags(pairs.T.ravel()), lesson.bags(chosen), tables)
+        share = 0.5 * (1 + np.cos(np.pi * step / steps))
+        pairs, chosen, vectors = draw(), lesson.draw(rng), 0
+        both = zip(text.bags(pairs.T.ravel()), lesson.text.bags(chosen), tables)
         for number, ((ids, begins), (more, ends), table) in enumerate(both):
             if number and not has_features:
                 break
@@ -161,16 +265,15 @@ def train(args, arrays, targets, tokens, features) -> tuple[Rows, Rows]:
             part = table.sums(np.concatenate([ids, more]), begins, rates, rng)
             vectors = vectors + F.pad(part, (0, WIDTH - part.shape[1]))
         vectors = F.normalize(vectors, dim=1)
-        source, target, taught = vectors.split([BATCH, BATCH, TAUGHT])
+        source, target, taught = vectors.split([BATCH, BATCH, len(chosen)])
         size = BATCH // 2 if has_features else BATCH
         halves = zip(*(v.split(size) for v in (source, target, torch.from_numpy(pairs))))
         losses = [contrast(*half, margin, has_features) for half in halves]
-        if back is not None:
-            taught = F.normalize(taught @ back, dim=1)
-        loss = sum(losses) / len(losses) + teacher_loss(taught, targets[chosen])
+        loss = sum(losses) / len(losses) + lesson.loss(taught, chosen)
         loss.backward()
         for table in tables[: 1 + has_features]:
-            table.step(rate)
+            table.step(top_rate * share)
+        lesson.step(share)
         if step % 100 == 99:
             seconds = (time.monotonic() - begun) / (step + 1)
             print(
@@ -206,6 +309,14 @@ def teacher_loss(vectors: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return 5 * (1 - (vectors * targets).sum(1)).mean() + 0.5 * own
 
 
+def likeness_loss(vectors: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """How far what the vectors resemble among themselves is from what the teacher's do."""
+    own = torch.eye(len(vectors)) * -1e4
+    found = F.log_softmax(LIKENESS_SCALE * (vectors @ vectors.T) + own, dim=1)
+    wanted = F.softmax(LIKENESS_SCALE * (targets @ targets.T) + own, dim=1)
+    return F.kl_div(found, wanted, reduction="batchmean")
+
+
 def sampler(data: Path, rng: np.random.Generator):
     """A function that draws a batch [BATCH, 2] of places of translations."""
     stored = np.load(data / "pairs.npz")
@@ -224,19 +335,6 @@ def sampler(data: Path, rng: np.random.Generator):
         return pairs[np.concatenate(rows)]
 
     return draw
-
-
-def read_taught(data: Path, keys: np.ndarray) -> tuple[Text, np.ndarray, np.ndarray]:
-    """Taught texts, and which of them are words and which are sentences."""
-    with gzip.open(data / "taught.tsv.gz", "rt", encoding="utf-8") as file:
-        _, kinds, texts = zip(*(line.rstrip("\n").split("\t") for line in file))
-    vocab = Vocab(data / "sentencepiece.model")
-    ids, lengths = vocab.encode_flat(list(texts))
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    options = StaticOptions(vocab.size, features=("pairs", "triples"), feature_rows=len(keys))
-    features, ends = FeatureFinder(options, keys).window(ids, offsets)
-    words = np.array(kinds) == "w"
-    return Text(ids, offsets, features, ends), np.flatnonzero(words), np.flatnonzero(~words)
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
