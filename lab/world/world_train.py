@@ -2,8 +2,9 @@ r"""Trains the tables of `world`: contrast on translations, beside the vectors o
 
     python lab/world/world_train.py --data DIR --phase words --output DIR/words
     python lab/world/world_train.py --data DIR --phase pairs --init DIR/words --output DIR/pairs
-    python lab/world/world_train.py --data DIR --phase topics --init DIR/joined --output DIR/topics
-    python lab/world/world_train.py --data DIR --phase running --init DIR/topics \\
+    python lab/world/world_train.py --data DIR --phase topics --init DIR/joined \
+        --axes DIR/joined/axes.npy --output DIR/topics
+    python lab/world/world_train.py --data DIR --phase running --init DIR/topics \
         --average DIR/pairs --axes DIR/joined/axes.npy --output DIR/running
 
 DIR holds what `world_prepare.py` and `world_teach.py` wrote. A sentence is the sum of the vectors
