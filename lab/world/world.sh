@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds the packaged encoder `world` from a folder of text, in about an hour of one core:
+# Rebuilds the packaged encoder `world` from a folder of text, in two and a half hours of one core:
 #
 #   lab/world/world.sh DATA OUT
 #
@@ -55,7 +55,11 @@ make "$out/joined" "$python" "$here/world_topics.py" --data "$out" --rows "$out/
 axes=$out/joined/axes.npy
 train topics --init "$out/joined" --axes "$axes"
 train running --init "$out/topics" --average "$out/pairs" --axes "$axes"
-make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/running" --output "$out/world"
+make "$out/rejoined" "$python" "$here/world_topics.py" --data "$out" --init "$out/running" \
+    --dimensions "$out/joined/dimensions.npy" --share 0.9 --output "$out/rejoined"
+train again --init "$out/rejoined"
+make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/again" \
+    --average "$out/running" --axes "$out/rejoined/axes.npy" --output "$out/world"
 make "$out/development" "$python" "$here/world_development.py" --data "$data" \
     --output "$out/development"
 sets=("$out"/development/*)

@@ -6,16 +6,17 @@ r"""Trains the tables of `world`: contrast on translations, beside the vectors o
         --axes DIR/joined/axes.npy --output DIR/topics
     python lab/world/world_train.py --data DIR --phase running --init DIR/topics \
         --average DIR/pairs --axes DIR/joined/axes.npy --output DIR/running
+    python lab/world/world_train.py --data DIR --phase again --init DIR/rejoined --output DIR/again
 
 DIR holds what `world_prepare.py` and `world_teach.py` wrote. A sentence is the sum of the vectors
 of its pieces and of known pairs and triples of them. A step has eight blocks of 256 translations,
 each of one source and pair of languages, and 1,024 texts with the teacher's vectors, half of them
 words.
 
-The last phase begins at the mean of two directories' tables and has 2,048 taught texts, three
-fourths of them running text, with the mean vector of their language taken off. A map, learned on
-the way, brings the sums to the teacher's dimensions, and their similarities among each other are
-to be those of the teacher's vectors.
+The phase `running` begins at the mean of two directories' tables. It and `again`, after topics were
+joined once more, have 2,048 taught texts, three fourths of them running text, with the mean vector
+of their language taken off. A map, learned on the way, brings the sums to the teacher's dimensions,
+and their similarities among each other are to be those of the teacher's vectors.
 """
 
 import argparse
@@ -60,11 +61,14 @@ PHASES = {
     "words": (1000, 5e-3, 0.1, 0.0, False),
     "pairs": (6000, 4e-3, 0.2, 0.1, True),
     "topics": (2600, 2.5e-3, 0.2, 0.1, True),
-    "running": (2200, 3e-3, 0.2, 0.1, True),
+    "running": (3300, 3e-3, 0.2, 0.1, True),
+    "again": (1000, 1.5e-3, 0.2, 0.1, True),
 }
-# Of the tables before topics were joined, in the mean with which the last phase begins.
+# With running text.
+RUNNING_PHASES = "running", "again"
+# Of the tables before topics were joined, in the mean with which the first of these begins.
 SHARE = 0.3
-# Taught texts of a step of the last phase, the share of words, and what likeness among them weighs
+# Taught texts of a step of these, the share of words, and what likeness among them weighs
 # and by what its cosines are multiplied.
 RUNNING, RUNNING_WORDS, LIKENESS, LIKENESS_SCALE = 2048, 0.25, 2.0, 10.0
 FEATURE_DROPOUT = 0.2
@@ -214,7 +218,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     arrays = np.load(args.data / "texts.npz")
-    kind, axes = (RunningLesson, None) if args.phase == "running" else (Lesson, args.axes)
+    kind, axes = (RunningLesson, None) if args.phase in RUNNING_PHASES else (Lesson, args.axes)
     lesson = kind(args.data, arrays["feature_keys"], axes)
     if args.init:
         tables = read_tables(args.init)
