@@ -261,16 +261,14 @@ def represent_documents(
     weighting = "kde" if "weighted" in poolings else "none"
     lawdr = Lawdr(rank=rank or None, weighting=weighting, seed=seed).fit(vectors)
     weights = {"mean": None, "weighted": lawdr.weights(vectors)}
-    found = {name: document_vectors(vectors, offsets, weights[name]) for name in poolings}
-    found = {name: found[name.rpartition("-")[2]] for name in names}
-    if lawdr.components is None:
-        return found
-    return {
-        name: debias.remove_components(pooled, lawdr.components)
-        if name.startswith("debiased")
-        else pooled
-        for name, pooled in found.items()
-    }
+    pooled = {name: document_vectors(vectors, offsets, weights[name]) for name in poolings}
+    found = {}
+    for name in names:
+        kind, _, pooling = name.rpartition("-")
+        found[name] = pooled[pooling]
+        if kind == "debiased" and lawdr.components is not None:
+            found[name] = debias.remove_components(pooled[pooling], lawdr.components)
+    return found
 
 
 def _encoded_at_once(side: Documents, encoder: Any, mode: str) -> Iterator[Sequence[str]]:

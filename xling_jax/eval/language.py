@@ -14,12 +14,7 @@ import numpy as np
 
 from xling_jax.documents import debias
 from xling_jax.documents.alignment import AUTO, read_rank
-from xling_jax.documents.records import (
-    AlignmentData,
-    Documents,
-    group_by_language,
-    read_documents,
-)
+from xling_jax.documents.records import AlignmentData, Documents, group_by_language, read_documents
 from xling_jax.eval.results import Projection, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.files.lines import metric_name
