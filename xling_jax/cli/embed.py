@@ -57,10 +57,6 @@ EXAMPLES = """examples:
 
 The rows of shares, joined, are those of one process to the last bit, except with --documents, where
 they may differ by rounding. Parts in LASER's format are joined with cat.
-
-On a CPU, most encoders compile nothing. Where JAX computes, compiled programs are cached for the
-next start in JAX_COMPILATION_CACHE_DIR, otherwise in $XDG_CACHE_HOME/xling_jax or
-~/.cache/xling_jax; the directory can be removed at any time.
 """
 
 

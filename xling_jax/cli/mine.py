@@ -79,16 +79,12 @@ Repeated lines count once; blank and broken lines are not mined. With --pairs th
 order of the file, and pairs with a blank or broken side score -inf; if the pairs have a header of
 languages the output has one, so that it is a corpus to train on.
 
-A share searches its part of the source in all of the target. Each embeds both sides; for large
-texts, embed them first, in shares too, and give the vectors. Joining takes the same inputs, and
-writes the pairs that one process finds.
+A share searches its part of the source in all of the target, and embeds both sides; for large
+texts, embed them first, in shares too. Joining takes the same inputs.
 
 If the command is killed, run it again to resume: vectors and neighbors are kept beside the output
 until it is written, or for good in --workdir, where another threshold or other filters of pairs
-then take seconds.
-
---precision needs a model that `xling calibrate` has measured. It estimates from the scores how many
-of the pairs are translations, and keeps the most pairs that are expected to reach it.
+then take seconds. --precision needs a model that `xling calibrate` has measured.
 """
 
 
