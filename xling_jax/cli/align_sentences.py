@@ -65,10 +65,8 @@ Sides are two text files, a document each, one sentence per line; two folders wi
 each document; or JSON lines {"id", "lang", "text" or "sentences"}. Of folders and JSON lines, pairs
 of documents are those of --pairs, or found as xling align finds them by default.
 
-Groups of m and n sentences, in order, are found by dynamic programming over vectors of adjacent
-sentences. A cost is 0 for equal vectors and about 1 for random ones. Sentences without translation,
-untranslated copies, repeated pairs and pairs of unlike lengths are left out, except with --format
-groups.
+A cost is 0 for equal vectors and about 1 for random ones. Sentences without translation, copies,
+repeated pairs and pairs of unlike lengths are left out, except with --format groups.
 """
 
 

@@ -26,18 +26,12 @@ examples:
   xling export --to web --model mini --output web/mini
   xling export --to sentence-transformers --model runs/dual --output sbert/dual
 
-A run exports its last or best checkpoint to WORKDIR/encoder. With --workdir, another one that it
-keeps is exported, such as the best of those that xling evaluate --checkpoint compared.
-
-With --model and --to, an encoder is written for other libraries, with the same vectors; what a
-format cannot hold is refused. onnx: one file for onnxruntime, its tokenizer, and a script without
-JAX (pip install 'xling_jax[onnx]'). sentence-transformers: transformers. model2vec: static encoders
-without features, for sentence-transformers, too. web: static encoders such as mini, as a page
-and a module in JavaScript, which compute in the browser. laser: encoders converted from LASER
-(needs PyTorch).
-
-With --model alone, an encoder of family static is written smaller: with 8 bits per number it takes
-a quarter of the space, with 4 an eighth; mixed is 8 for tokens and 4 for pairs and triples of them.
+A run exports its last or best checkpoint to WORKDIR/encoder; --checkpoint takes another that it
+keeps. --to writes for other libraries, with the same vectors: onnx with a script without JAX (pip
+install 'xling_jax[onnx]'), sentence-transformers for transformers, model2vec for static encoders
+without features, web for static encoders such as mini, laser for encoders converted from LASER
+(needs PyTorch). --storage writes static encoders smaller: int8 takes a quarter of the space, int4
+an eighth.
 """
 
 
