@@ -89,18 +89,6 @@ def test_a_model_that_is_trained_again_is_read_again(model, tmp_path):
     assert embedder.transform(TEXTS).shape == (len(TEXTS), 5)
 
 
-def test_the_batch_size_reaches_the_encoder(model, monkeypatch):
-    encoder, sizes = xling_jax.load(model), []
-    for name in ("encode", "encode_documents"):
-        encode = lambda texts, *, batch_size, normalize: sizes.append(batch_size)
-        monkeypatch.setattr(encoder, name, encode)
-    for documents in (False, True):
-        SentenceEmbedder(encoder, documents=documents, batch_size=3).transform(TEXTS)
-    assert sizes == [3, 3]
-    with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
-        SentenceEmbedder(encoder, batch_size=0).fit(TEXTS)
-
-
 def test_pipeline_classifies_and_grid_search_chooses(model):
     pipeline = make_pipeline(SentenceEmbedder(model), LogisticRegression(max_iter=500))
     grid = {"sentenceembedder__normalize": [True, False], "logisticregression__C": [1e-6, 100.0]}

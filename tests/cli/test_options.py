@@ -34,11 +34,8 @@ def settings(*words, config=None):
     return options_from(parser.parse_args(words), Settings, config)
 
 
-def test_what_is_not_given_keeps_its_default():
+def test_types_and_defaults_follow_from_the_fields(tmp_path):
     assert settings() == Settings()
-
-
-def test_types_follow_from_the_fields(tmp_path):
     words = ["--name", "b", "--k", "2", "--ks", "3, 1,3", "--names", "y,x", "--rate", "0.5"]
     words += ["--flag", "--gold", str(tmp_path), "--more", str(tmp_path), "/", "--counts"]
     more = (tmp_path, Path("/"))
@@ -96,12 +93,6 @@ def test_a_list_that_is_given_twice_is_joined():
     for *where, action in lists:
         assert isinstance(action, argparse._ExtendAction), where
     assert settings("--more", "/", "--more", "/", "/").more == 3 * (Path("/"),)
-
-
-def test_tasks_of_one_data_set_refuse_two(tmp_path, capsys):
-    words = ["--model", "mini", "--data", "a", "--data", "b", "--output", str(tmp_path / "o")]
-    assert main(["evaluate", "classification", *words]) == 2
-    assert "--data: classification takes one; found a b" in capsys.readouterr().err
 
 
 def test_home_is_expanded_where_the_shell_does_not(tmp_path, monkeypatch, capsys):

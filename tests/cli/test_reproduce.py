@@ -2,8 +2,6 @@
 
 import json
 import logging
-import subprocess
-import sys
 
 import pytest
 
@@ -126,12 +124,6 @@ def test_a_run_that_fails_ends_the_command_with_its_status(tmp_path, capsys):
     assert main(["reproduce", *ROW, *words]) == 1
     assert "xling train: error: " in capsys.readouterr().err
     assert not (tmp_path / "w/mao-9.md").exists()
-
-
-def test_the_list_comes_from_a_bare_interpreter():
-    words = [sys.executable, "-m", "xling_jax.cli.main", "reproduce", "--list"]
-    out = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
-    assert "yu-figure-1" in out.stdout and "jax" not in out.stderr
 
 
 def test_the_europarl_set_joins_through_english_and_keeps_copies(tmp_path):
