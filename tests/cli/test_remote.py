@@ -59,9 +59,7 @@ def test_wrong_use_is_found_before_any_work(store):
         "exists; choose another --output": arguments(output=f"{URL}/out"),
         "no such file or directory": arguments(source=f"{URL}/missing"),
         "needs a local directory": arguments(workdir="gs://bucket/run"),
-        "^nonsense://bucket/x: nonsense:// is not supported here": arguments(
-            source="nonsense://bucket/x"
-        ),
+        "nonsense:// is not supported here": arguments(source="nonsense://bucket/x"),
     }
     for message, args in wrong.items():
         with pytest.raises(OptionError, match=message), local_arguments(args):
