@@ -350,7 +350,6 @@ def test_overrides_reach_what_the_file_does_not_mention():
         "objective.distance.num_negatives": 5,
         "optimizer.eps": 1e-6,
         "train.total_steps": 10,
-        "cleaning.alphabets.de": "abc",
         "evaluation.retrieval": ("dev.tsv",),
     }
     words = [f"--config.{key}={value}" for key, value in overrides.items()]

@@ -51,7 +51,6 @@ class CleaningRules:
         alphabet_only: drop pairs with a letter outside the alphabets of their two languages, as in
             the data of the lightweight dual encoder. Choice: digits and punctuation are not
             checked, since the paper does not list its characters.
-        alphabets: language -> its letters, in addition to or in place of the known alphabets.
     """
 
     max_words: int = 100
@@ -63,7 +62,6 @@ class CleaningRules:
     require_letters: bool = True
     min_script_share: float = 0.5
     alphabet_only: bool = False
-    alphabets: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         check_number(self.max_words, "cleaning.max_words", 1)
@@ -74,21 +72,16 @@ class CleaningRules:
 
     def check_languages(self, languages: Sequence[str]) -> None:
         """Raises ValueError if a rule needs an alphabet that is not known."""
-        unknown = [code for code in languages if self._alphabet(code) is None]
+        unknown = [code for code in languages if scripts.alphabet(code) is None]
         if self.alphabet_only and unknown:
             raise ValueError(
-                f"cleaning.alphabet_only: unknown alphabet of {', '.join(unknown)}; give its "
-                f"letters as cleaning.alphabets.{unknown[0]}"
+                f"cleaning.alphabet_only: unknown alphabet of {', '.join(unknown)}; set it to False"
             )
 
     def foreign_letter(self, first: str, second: str) -> re.Pattern[str]:
         """A pattern of lower-case letters outside the alphabets of both languages."""
-        letters = "".join(sorted({*self._alphabet(first), *self._alphabet(second)}))
+        letters = "".join(sorted({*scripts.alphabet(first), *scripts.alphabet(second)}))
         return re.compile(r"[^\W\d_" + re.escape(letters) + "]")
-
-    def _alphabet(self, language: str) -> str | None:
-        given = self.alphabets.get(language)
-        return scripts.alphabet(language) if given is None else given.lower()
 
 
 @dataclasses.dataclass(slots=True)

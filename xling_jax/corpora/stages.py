@@ -96,7 +96,8 @@ def text_key(
     held_out: Iterable[HeldOutText],
 ) -> str:
     """The key of the cleaned text of a corpus."""
-    rules = {"min_words": 1} | dataclasses.asdict(preparation.cleaning)
+    # With options that are gone: a text of a version before keeps its key.
+    rules = {"min_words": 1, "alphabets": {}} | dataclasses.asdict(preparation.cleaning)
     del rules["drop_duplicates"]  # the text does not depend on it
     # Files of `data.exclude` count as often as they are named, others once and if not among them.
     held_out = list(held_out)
