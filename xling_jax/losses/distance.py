@@ -1,5 +1,7 @@
 """The distance constraint of cT-LASER and cLASER: translations closer than random sentences."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -27,8 +29,8 @@ def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2
     # Moving the origin changes no distance and reduces the cancellation below.
     origin = jax.lax.stop_gradient(target.mean(0))
     source, target = source - origin, target - origin
-    products = jnp.matmul(source, target.T, precision=jax.lax.Precision.HIGHEST)
-    squares = (source**2).sum(1)[:, None] + (target**2).sum(1) - 2 * products
+    product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+    squares = (source**2).sum(1)[:, None] + (target**2).sum(1) - 2 * product(source, target.T)
     squares = jnp.maximum(squares, 0)
     return squares if distance == "squared_l2" else _safe_sqrt(squares)
 
