@@ -50,6 +50,9 @@ def main(words: Sequence[str] | None = None) -> None:
         "--token-vectors", metavar="FILE.npy", help="[tokens, any] float32, further dimensions"
     )
     parser.add_argument(
+        "--linear", metavar="FILE.npy", help="[dims, dims], a map of vectors, mini_similarity.py"
+    )
+    parser.add_argument(
         "--principal-axes", metavar="FILE", help="text on whose principal axes to rotate"
     )
     parser.add_argument("--truncate-dim", type=int, metavar="DIM", help="dimensions to keep")
@@ -103,6 +106,8 @@ def reshaped(spec: ModelSpec, args: argparse.Namespace) -> Reshaped:
         static, params = static.truncated(params, spec.truncate_dim)
     if args.token_vectors:
         static, params = joined(static, params, np.load(args.token_vectors))
+    if args.linear:
+        static, params = mapped(static, params, np.load(args.linear))
     axes = np.eye(static.width, dtype=np.float32)
     if args.principal_axes:
         encoder = Encoder(
@@ -159,6 +164,17 @@ def joined(static: NumpyStatic, params: Params, vectors: np.ndarray) -> Reshaped
     return wider, parameters_of_vectors(rows, params.get("feature_keys"))
 
 
+def mapped(static: NumpyStatic, params: Params, map_: np.ndarray) -> Reshaped:
+    """The vectors u as u @ map_, rotated so that features keep their number of dimensions.
+
+    What the first dimensions, those of features, are mapped to has their rank; a QR decomposition
+    finds axes of which it needs that many.
+    """
+    dims = static.feature_dims if static.features else 0
+    axes, _ = np.linalg.qr(map_[:dims].T.astype(np.float64), mode="complete")
+    return rotated(static, params, (map_ @ axes).astype(np.float32))
+
+
 def axes_of_parts(vectors: Iterable[np.ndarray], first: int) -> np.ndarray:
     """The principal axes [dim, dim] of unit vectors, the first dimensions apart from the others.
 
@@ -178,9 +194,10 @@ def axes_of_parts(vectors: Iterable[np.ndarray], first: int) -> np.ndarray:
 
 
 def rotated(static: NumpyStatic, params: Params, axes: np.ndarray) -> Reshaped:
-    """The same vectors in other coordinates: `axes` [width, any] has an orthonormal axis a column.
+    """The vectors u as u @ axes, for orthonormal columns the same in other coordinates.
 
-    With fewer columns the vectors have fewer dimensions.
+    With fewer columns the vectors have fewer dimensions. The features' dimensions must depend on
+    their own only.
     """
     width = axes.shape[1]
     result = dataclasses.replace(
