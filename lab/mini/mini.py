@@ -36,7 +36,7 @@ PROGRAMS = {
     "xling": [sys.executable, "-m", "xling_jax.cli.main"],
     **{
         name: [sys.executable, str(Path(__file__).with_name(name))]
-        for name in ("mini_words.py", "reshape.py")
+        for name in ("mini_words.py", "mini_similarity.py", "reshape.py")
     },
 }
 # Of these, what each run trains on beside the text in the folder.
@@ -64,6 +64,9 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument(
         "--word-vectors", default=WORD_VECTORS, type=Path, help="GloVe's, an archive (%(default)s)"
+    )
+    parser.add_argument(
+        "--teacher", help="multilingual-e5-small, whose order of cosines is learned (default: none)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     args, overrides = parser.parse_known_args(words)
@@ -130,7 +133,13 @@ def commands(
     yield [*reshape, "--principal-axes", axes, *widths, "--output", str(joined)], joined
     yield train("everyday", f"--config.train.model_init={joined}")
     yield train("careless", f"--config.train.model_init={workdir / 'everyday'}")
-    reshape = ["reshape.py", "--model", str(workdir / "careless"), "--principal-axes", axes]
+    careless = str(workdir / "careless")
+    reshape = ["reshape.py", "--model", careless, "--principal-axes", axes]
+    if args.teacher:
+        map_ = workdir / "similarity.npy"
+        learn = ["mini_similarity.py", "--model", careless, "--teacher", args.teacher]
+        yield [*learn, "--data", str(data / "parallel"), "--output", str(map_)], map_
+        reshape += ["--linear", str(map_)]
     yield [*reshape, "--storage", "mixed", "--output", str(model)], model
     sets = [*held_out, f"{data}/{DEVELOPMENT[1]}"]
     common = ["--model", str(model), "--languages", ",".join(experiment.languages)]
