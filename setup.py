@@ -66,6 +66,7 @@ setup(
         ],
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],
+        "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
         # xling prepare --runner; brings protobuf 6. s3fs for s3://; gs:// needs gcsfs.
         "beam": ["apache-beam>=2.70", "msgpack", "s3fs"],
         "data": ["datasets>=3", "pyarrow>=17"],  # corpora parquet: and hf:, pairs as Parquet
@@ -103,7 +104,7 @@ setup(
             *["httpx2", "orjson>=3.10", "starlette>=0.40", "uvicorn>=0.30"],
             *["gcp-storage-emulator", "gcsfs>=2026.4", "ipykernel", "nbclient", "nbformat"],
             "py3langid>=0.3",
-            *["sentencex>=1.0.14", "tokenizers>=0.20"],
+            *["sentencex>=1.0.14", "tokenizers>=0.20", "transliterate"],
         ],
     },
     entry_points={"console_scripts": ["xling = xling_jax.cli.main:entry"]},

@@ -1,4 +1,4 @@
-"""LASER's own code, restated for tests: its PyTorch encoder, its tokenizer, its checkpoint files.
+"""LASER's own code, restated for tests: its PyTorch encoder, its tokenizers, its checkpoint files.
 
 After source/embed.py and laser_encoders of facebookresearch/LASER.
 """
@@ -8,8 +8,9 @@ import collections
 import numpy as np
 import sentencepiece
 import torch
-from sacremoses import MosesPunctNormalizer
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from torch import nn
+from transliterate import translit
 
 from xling_jax.text.vocab import train_vocab
 
@@ -48,6 +49,13 @@ def laser2_pieces(text, model, language="en"):
     return " ".join(processor.encode(text, out_type=str))
 
 
+def laser1_words(text, language="en"):
+    """One line of text -> the line of words that LASER's tokenizer gives to fastBPE."""
+    text = normalize_punctuation(text, language)
+    text = MosesTokenizer(language).tokenize(text, escape=False, return_str=True)
+    return (translit(text, "el", reversed=True) if language == "el" else text).lower()
+
+
 def encode(checkpoint, lines):
     """Lines of pieces -> float32 [n, dim], in one padded batch sorted by length."""
     state = torch.load(checkpoint, weights_only=True)
@@ -74,7 +82,8 @@ def write_checkpoint(path, pieces, num_layers=1, **changes):
         nn.init.normal_(value, std=0.5)
     model = collections.OrderedDict(encoder.state_dict())
     state = {"params": params, "model": model, "dictionary": dictionary, **changes}
-    torch.save(state, path)
+    # The format of 2018; that of today is a zip file.
+    torch.save(state, path, _use_new_zipfile_serialization="93langs" not in path.name)
     return state
 
 
@@ -84,3 +93,17 @@ def write_laser2(directory, sentences, num_layers=1, size=120):
     pieces = sorted(vocab.pieces()[4:], reverse=True)
     write_checkpoint(directory / "laser2.pt", [*pieces[:-15], "☃"], num_layers)
     return directory / "laser2.pt"
+
+
+CODES = ["l o 90", "lo w 80", "lo w</w> 70", "e r</w> 60", "n e 50", "w er</w> 40", "low er</w> 30"]
+VOCABULARY = ["low 9", "lo@@ 8", "w 7", "ne@@ 6", "wer 5", "e@@ 4", "r 3", "k@@ 2", "a@@ 2", "a 1"]
+
+
+def write_laser1(directory):
+    """Writes bilstm.93langs.2018-12-26.pt, 93langs.fcodes and 93langs.fvocab."""
+    (directory / "93langs.fcodes").write_text("\n".join(CODES) + "\n")
+    (directory / "93langs.fvocab").write_text("\n".join(VOCABULARY) + "\n")
+    pieces = [line.split()[0] for line in VOCABULARY]
+    path = directory / "bilstm.93langs.2018-12-26.pt"
+    write_checkpoint(path, [*pieces, ",", '"', "w@@", "l@@", "i@@", "m@@", "er"])
+    return path

@@ -22,8 +22,10 @@ from xling_jax.formats.huggingface_files import Tensors
 from xling_jax.formats.torch_file import load_torch
 from xling_jax.registry import check_choice
 from xling_jax.text.laser_vocab import (
+    CODES_FILE,
     DICTIONARY_FILE,
     SPECIAL_IDS,
+    VOCABULARY_FILE,
     LaserText,
     LaserVocab,
     dictionary_file,
@@ -221,7 +223,12 @@ def find_beside(path: Path, suffix: str, shared: str = "") -> Path:
 
 
 def read_vocabulary(path: Path, dictionary: Mapping[str, int], text: LaserText) -> LaserVocab:
-    """The vocabulary of a dictionary and a SentencePiece model; ValueError if it is broken."""
-    files = {DICTIONARY_FILE: dictionary_file(dictionary), SENTENCEPIECE_FILE: path.read_bytes()}
+    """The vocabulary of a dictionary and the file of its splitter; ValueError if it is broken."""
+    files = {DICTIONARY_FILE: dictionary_file(dictionary)}
+    if path.suffix == ".fcodes":
+        files[CODES_FILE] = path.read_bytes()
+        files[VOCABULARY_FILE] = path.with_suffix(".fvocab").read_bytes()
+    else:
+        files[SENTENCEPIECE_FILE] = path.read_bytes()
     with named(path):
         return LaserVocab(files, text)

@@ -1,8 +1,9 @@
 """Encoders of LASER's own code (facebookresearch/LASER): theirs in, ours out.
 
-    LASER2      laser2.pt                laser2.spm
-    LASER3      laser3-wol_Latn.v1.pt    see `fairseq`
-    exported    encoder.pt               encoder.spm
+    LASER  (2018)  bilstm.93langs.2018-12-26.pt   93langs.fcodes, 93langs.fvocab
+    LASER2 (2022)  laser2.pt                      laser2.spm
+    LASER3 (2022)  laser3-wol_Latn.v1.pt          see `fairseq`
+    exported       encoder.pt                     encoder.spm, or .fcodes and .fvocab of fastBPE
 
 A checkpoint is a dict: `params` (constructor arguments), `model` (tensors), `dictionary` ({piece:
 id}).
@@ -21,13 +22,15 @@ from xling_jax.formats.huggingface_files import Tensors
 from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.torch_file import import_torch, load_torch
 from xling_jax.text import laser_vocab
-from xling_jax.text.laser_vocab import LaserText, LaserVocab
+from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserText, LaserVocab
 from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
 
 CHECKPOINT_FILE = "encoder.pt"
 
+_SUFFIXES = {SENTENCEPIECE_FILE: ".spm", CODES_FILE: ".fcodes", VOCABULARY_FILE: ".fvocab"}
 _SUPPORTED = (
-    "LASER2 (laser2.pt) and LASER3 (laser3-….pt) are supported, and SONAR with --from sonar"
+    "LASER (bilstm.93langs…), LASER2 (laser2.pt) and LASER3 (laser3-….pt) are supported, and SONAR "
+    "with --from sonar"
 )
 
 # Of the pieces that the splitter knows, the share that the dictionary of its checkpoint must hold.
@@ -46,9 +49,10 @@ def convert_laser(
 ) -> dict[str, Any]:
     """Writes a model directory with the vectors of LASER's own code; returns the record of it.
 
-    Without a `vocabulary`, its `.spm` file is looked for beside the checkpoint. The Moses rules of
-    `language` are applied to all text. `languages` are for information. Texts are cut at
-    `max_length_tokens`; LASER itself has no limit.
+    Without a `vocabulary`, its `.spm` or `.fcodes` file (with the `.fvocab` beside it) is looked
+    for beside the checkpoint. The Moses rules of `language` are applied to all text; `el` also
+    romanizes for an encoder with fastBPE, as LASER does. `languages` are for information. Texts are
+    cut at `max_length_tokens`; LASER itself has no limit.
 
     ImportError without PyTorch; ValueError if files are broken or do not belong together.
     """
@@ -65,12 +69,12 @@ def convert_laser(
         settings |= {"vocabulary": vocabulary, "language": language, "overwrite": overwrite}
         return convert_laser3(state, checkpoint, directory, **settings)
     encoder_args, params, dictionary = read_laser_checkpoint(checkpoint, state)
-    if not any(piece.startswith("▁") for piece in dictionary):
-        raise ValueError(
-            f"{checkpoint}: has words of fastBPE, as LASER of 2018; take LASER2, its successor"
-        )
-    path = Path(vocabulary) if vocabulary is not None else find_beside(checkpoint, ".spm")
-    vocab = read_vocabulary(path, dictionary, LaserText(language))
+    # SentencePiece marks where a word begins, fastBPE where it goes on.
+    suffix = ".spm" if any(piece.startswith("▁") for piece in dictionary) else ".fcodes"
+    path = Path(vocabulary) if vocabulary is not None else find_beside(checkpoint, suffix)
+    words = path.suffix == ".fcodes"
+    text = LaserText(language, moses_tokenizer=words, romanize_greek=words and language == "el")
+    vocab = read_vocabulary(path, dictionary, text)
     pieces = vocab.splitter_pieces()
     known = sum(piece in vocab.dictionary for piece in pieces)
     if known < _MIN_KNOWN_SHARE * len(pieces):
@@ -200,8 +204,9 @@ def export_laser(
     }
     with export_directory(output, CHECKPOINT_FILE, overwrite) as fresh:
         torch.save(state, fresh / CHECKPOINT_FILE)
-        path = (fresh / CHECKPOINT_FILE).with_suffix(".spm")
-        path.write_bytes(spec.vocab.files[SENTENCEPIECE_FILE])
+        for name in spec.vocab.files.keys() & _SUFFIXES.keys():
+            path = (fresh / CHECKPOINT_FILE).with_suffix(_SUFFIXES[name])
+            path.write_bytes(spec.vocab.files[name])
         files = sorted(path.name for path in fresh.iterdir())
     return {"files": files}
 

@@ -2,6 +2,8 @@
 
 Text is preprocessed and split into pieces:
 
+    LASER (2018)      remove control characters, Moses punctuation, Moses tokenizer, romanization
+                      of Greek, lower-casing; fastBPE
     LASER2, LASER3    remove control characters, Moses punctuation, lower-casing; SentencePiece
     SONAR             as it is; SentencePiece
 
@@ -22,16 +24,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xling_jax.text.fastbpe import FastBPE
 from xling_jax.text.vocabularies import (
     SENTENCEPIECE_FILE,
     Vocabulary,
+    decode_file,
     in_order,
     load_sentencepiece,
     read_dictionary,
-    require_file,
 )
 
 DICTIONARY_FILE = "dictionary.json"
+CODES_FILE = "fastbpe.codes"
+VOCABULARY_FILE = "fastbpe.vocab"
 
 # LASER's code sets these ids whatever the dictionary says.
 SPECIAL_IDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
@@ -45,21 +50,21 @@ class LaserText:
     """A function that preprocesses text, by the Moses rules of `language`, whichever a text is in.
 
     `laser_encoders` uses `en` for all, and published encoders lower-case. `moses_tokenizer` splits
-    text into words, for vocabularies with `moses`; `raw` leaves text as it is, but for
-    lower-casing.
+    text into words, for encoders with fastBPE; `romanize_greek` replaces Greek letters by Latin
+    ones; `raw` leaves text as it is, but for lower-casing.
     """
 
     language: str = "en"
     lowercase: bool = True
     moses_tokenizer: bool = False
-    romanize_greek: bool = False  # of the encoder of 2018, not read any more; False in all records
+    romanize_greek: bool = False
     raw: bool = False
 
     def __post_init__(self):
         if self.moses_tokenizer and self.language in _SEGMENTED_LANGUAGES:
             raise ValueError(
-                f"language={self.language!r}: words of this language are found by jieba or MeCab; "
-                "separate the words of your text by spaces and use 'en'"
+                f"language={self.language!r}: this encoder expects words from jieba or MeCab; "
+                "separate the words of your text by spaces and use 'en', or use LASER2"
             )
 
     def __reduce__(self):
@@ -74,6 +79,16 @@ class LaserText:
         text = self._moses_punctuation.normalize(self._control.sub(" ", text) + "\n")
         if self.moses_tokenizer:
             text = self._moses_words.tokenize(text, escape=False, return_str=True)
+        if self.romanize_greek:
+            try:
+                from transliterate import translit
+            except ImportError:
+                raise ValueError(
+                    "language='el': this encoder romanizes Greek, which needs another package; "
+                    "pip install transliterate"
+                ) from None
+
+            text = translit(text, "el", reversed=True)
         return text.lower() if self.lowercase else text
 
     @functools.cached_property
@@ -112,11 +127,11 @@ class LaserText:
 class LaserVocab(Vocabulary):
     """A dictionary {piece: id} with its preprocessing and its splitter.
 
-    `files` are `dictionary.json` and `sentencepiece.model`; ValueError names one that is missing or
-    broken.
+    `files` are `dictionary.json`, and either `sentencepiece.model` or `fastbpe.codes` with
+    `fastbpe.vocab`; ValueError names one that is missing or broken.
     """
 
-    FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
+    FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE, CODES_FILE, VOCABULARY_FILE)
     TEXT = LaserText
     RARE = {"raw": False}
     bos_id, pad_id, eos_id, unk_id = SPECIAL_IDS.values()
@@ -132,12 +147,21 @@ class LaserVocab(Vocabulary):
                     f"found {self.dictionary.get(piece, 'none')}"
                 )
         self.size = max(self.dictionary.values()) + 1
-        content = require_file(files, SENTENCEPIECE_FILE)
-        self._processor = load_sentencepiece(content, SENTENCEPIECE_FILE)
+        self._processor = self._bpe = None
+        if SENTENCEPIECE_FILE in files:
+            self._processor = load_sentencepiece(files[SENTENCEPIECE_FILE], SENTENCEPIECE_FILE)
+        else:
+            self._bpe = FastBPE(decode_file(files, CODES_FILE), decode_file(files, VOCABULARY_FILE))
 
     def split(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         lines = [self.text(text) for text in texts]
-        rows = self._processor.encode(lines, out_type=str, num_threads=num_threads)
+        if self._processor is not None:
+            rows = self._processor.encode(lines, out_type=str, num_threads=num_threads)
+        else:
+            rows = (
+                [piece for word in line.split(" ") if word for piece in self._bpe.split(word)]
+                for line in lines
+            )
         get, unknown = self.dictionary.get, self.unk_id
         # Joined and split again as in LASER: pieces of white space disappear.
         return [[get(word, unknown) for word in " ".join(row).split()] for row in rows]
@@ -147,6 +171,8 @@ class LaserVocab(Vocabulary):
 
     def splitter_pieces(self) -> list[str]:
         """Returns the pieces that the splitter can produce from text."""
+        if self._bpe is not None:
+            return sorted(self._bpe.vocabulary)
         processor = self._processor
         ids = range(processor.get_piece_size())
         special = lambda i: processor.is_control(i) or processor.is_unknown(i)
