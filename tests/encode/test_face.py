@@ -155,6 +155,10 @@ def test_a_saved_model_is_the_model(prompted, sentences, tmp_path):
     assert "None recorded." in (tmp_path / "copy/README.md").read_text(encoding="utf-8")
     expected = prompted.with_max_length(20).encode(sentences, truncate_dim=4)
     np.testing.assert_array_equal(small.encode(sentences), expected)
+    small.prompts = {"own": "vi "}
+    small.default_prompt = "own"
+    small.save(tmp_path / "copy", overwrite=True)
+    assert xling_jax.load(tmp_path / "copy").prompts == {"own": "vi "}
 
 
 def test_only_what_a_directory_holds_is_saved_and_pickled(encoder, prompted, tmp_path):

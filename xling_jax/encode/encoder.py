@@ -379,6 +379,8 @@ class Encoder:
             spec,
             max_length_tokens=self.max_length_tokens,
             results=spec.config.get("results") if is_whole else None,
+            prompts=self.prompts,
+            default_prompt=self.default_prompt,
             truncate_dim=None if self.dim == self._model_dim else self.dim,
             calibration=self.calibration,
             overwrite=overwrite,
