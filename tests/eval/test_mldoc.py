@@ -132,7 +132,8 @@ def test_lists_that_are_not_there_or_broken_are_refused(corpus):
 
 
 def test_the_command_builds_and_refuses(corpus, capsys):
-    words = ["--rcv", str(corpus / "rcv1"), str(corpus / "rcv2"), "--output", str(corpus / "out")]
+    each = ["--rcv", str(corpus / "rcv1"), "--rcv", str(corpus / "rcv2")]
+    words = [*each, "--output", str(corpus / "out")]
     words += ["--indices", str(corpus / "lists")]
     mldoc.main([*words, "--languages", "de"])
     assert (corpus / "out/train.de.tsv").exists()

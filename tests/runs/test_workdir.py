@@ -27,7 +27,7 @@ def test_a_run_opens_with_the_defaults_of_today_and_one_with_other_options_names
     assert experiment.terms == load("laser:smoke").terms and vocab.size > 30_000
     saved["train"]["writers"] = []
     (tmp_path / "config.json").write_text(json.dumps(saved))
-    with pytest.raises(ValueError, match="xling_jax 0.3.0 wrote it: train.writers is not an opt"):
+    with pytest.raises(ValueError, match="config.json: xling_jax 0.3.0 wrote it: train.writers is"):
         open_run(tmp_path)
 
 

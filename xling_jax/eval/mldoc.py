@@ -143,7 +143,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     add = parser.add_argument
     rcv_help = "directories of RCV1 and RCV2: folders of XML files, at any depth"
-    add("--rcv", required=True, nargs="+", type=Path, metavar="DIR", help=rcv_help)
+    many = {"nargs": "+", "action": "extend", "type": Path}
+    add("--rcv", required=True, metavar="DIR", help=rcv_help, **many)
     indices_help = "MLDoc's lists, english.train.1000 ..."
     add("--indices", required=True, type=Path, metavar="DIR", help=indices_help)
     add("--output", required=True, type=Path, metavar="DIR", help="the directory to write")

@@ -54,7 +54,7 @@ def open_run(workdir: str | os.PathLike[str]) -> tuple[Experiment, Vocabulary]:
     from xling_jax.train.experiment import Experiment
 
     path = Path(workdir) / "config.json"
-    experiment = Experiment.recorded(parse_config(path.read_bytes(), str(path)))
+    experiment = Experiment.recorded(parse_config(path.read_bytes(), str(path)), str(path))
     return experiment, run_vocab(workdir, experiment)
 
 

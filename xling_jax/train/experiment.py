@@ -163,13 +163,14 @@ class Experiment:
         )
 
     @classmethod
-    def recorded(cls, config: Mapping[str, Any]) -> "Experiment":
+    def recorded(cls, config: Mapping[str, Any], path: str) -> "Experiment":
         """The experiment of a `config.json`; ValueError if its version had other options."""
         values = {name: value for name, value in config.items() if name != "version"}
         try:
             return cls.of(with_tuples(values))
         except ValueError as error:
-            raise ValueError(f"xling_jax {config.get('version')} wrote it: {error}") from error
+            version = config.get("version")
+            raise ValueError(f"{path}: xling_jax {version} wrote it: {error}") from error
 
     def replace(self, values: Mapping[str, Any]) -> "Experiment":
         """The same with other values, such as `{"data.corpora": ("tsv:mine.tsv",)}`."""
