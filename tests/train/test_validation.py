@@ -70,7 +70,7 @@ def test_it_does_not_depend_on_the_seed_and_its_names_are_known_beforehand(held_
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"data.validation_pairs": 0}, "needs held-out pairs: set data.validation_pairs or"),
+        ({"data.validation_pairs": 0}, "needs held-out pairs: set data.validation_pairs"),
         ({"train.best_metric": "validation/los"}, "did you mean validation/loss"),
         ({"train.best_metric": "validation/aa-zz/loss"}, "did you mean validation/aa-"),
         ({"train.best_metric": "validation/bb-aa/margin"}, "must be one of"),
