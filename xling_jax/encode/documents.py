@@ -33,6 +33,8 @@ WINDOW_WORDS, STRIDE_WORDS = 128, 64
 
 # Documents whose sentences are counted together; enough to keep the tokenizer's threads busy.
 _BLOCK_DOCUMENTS = 64
+# Documents whose sentences' vectors are in memory at the same time.
+_ENCODED_TOGETHER = 2000
 # Each character of a script written without spaces counts as a word: kana, ideographs, Thai, Lao,
 # Khmer, Burmese.
 _UNSPACED = (
@@ -70,21 +72,26 @@ def document_inputs(
 def document_encoder(encode: Encode, mode: str, *, pooling: str = "mean") -> Encode:
     """Returns a function from documents to embeddings [n, dim] float32, on top of one for texts.
 
-    `encode` is called with each text once; for "sequence" it is returned itself, and "packed" needs
-    an encoder's vocabulary instead. ValueError if mode or pooling is unknown.
+    `encode` is called with each text once, of 2,000 documents at a time; for "sequence" it is
+    returned itself, and "packed" needs an encoder's vocabulary instead. ValueError if mode or
+    pooling is unknown.
     """
     check_choice("mode", mode, [name for name in MODES if name != "packed"])
     check_choice("pooling", pooling, POOLINGS)
     if mode == "sequence":
         return encode
 
-    def encode_documents(documents: Sequence[str]) -> np.ndarray:
+    def encode_block(documents: Sequence[str]) -> np.ndarray:
         inputs = list(document_inputs(documents, mode))
         if not inputs:
             return np.asarray(encode([]))
         vectors, ids = encode_unique(encode, inputs)
         rows = vectors[ids([*chain.from_iterable(inputs)])].astype(np.float32)
         return pool_vectors(rows, [*map(len, inputs)], pooling)
+
+    def encode_documents(documents: Sequence[str]) -> np.ndarray:
+        starts = range(0, max(1, len(documents)), _ENCODED_TOGETHER)
+        return np.concatenate([encode_block(documents[i : i + _ENCODED_TOGETHER]) for i in starts])
 
     return encode_documents
 
