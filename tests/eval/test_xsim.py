@@ -151,6 +151,13 @@ def test_copies_are_candidates_into_their_language_only(altered):
     assert named.cells["deu", "eng"] == into
 
 
+def test_any_white_space_in_an_original_is_a_space_of_the_file(altered):
+    """A cell of a TSV holds neither the tab nor the line break of a text in TMX."""
+    broken = TEXTS | {"en": [text.replace(" ", "\n\t") for text in TEXTS["en"]]}
+    cells = [measure(texts, altered=(altered,)).cells["de", "en"] for texts in (TEXTS, broken)]
+    assert cells[0] == cells[1]
+
+
 def test_rows_without_a_translation_change_nothing(altered):
     texts = {
         # The first has a copy, too, and the last has those of the third.

@@ -147,7 +147,8 @@ def load_altered(
     """Reads altered copies of the sentences of a data set, `NAME.LANG.tsv`, maybe compressed.
 
     Their header is kind, original, altered. An original without a row in the data is skipped; one
-    with several belongs to all of them. Returns language -> copies for each part of the data.
+    with several belongs to all of them. A cell has a space for other white space. Returns language
+    -> copies for each part of the data.
     """
     found: list[dict[str, list[Altered]]] = [{} for _ in data.parts]
     for path in paths:
@@ -156,10 +157,10 @@ def load_altered(
         table = corpora.open_table(str(path))
         for number, (kind, original, text) in read_strictly(table, ("kind", "original", "altered")):
             check_choice(f"{path}:{number}: kind", kind, ALTERED_KINDS)
-            copies.setdefault(original, []).append((kind, text))
+            copies.setdefault(" ".join(original.split()), []).append((kind, text))
         for part, by in zip(data.parts, found):
             for row, text in enumerate(part.texts.get(code, ())):
-                for copy in copies.get(text, ()):
+                for copy in copies.get(" ".join(text.split()), ()):
                     by.setdefault(code, []).append(Altered(row, *copy))
         if not any(code in by for by in found):
             raise ValueError(f"{path}: none of its originals is a text in {code} of {data.name}")
