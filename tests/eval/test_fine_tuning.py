@@ -91,11 +91,12 @@ def test_a_task_tunes_the_encoder_and_leaves_it_as_it_was(tmp_path, monkeypatch)
     task = Classification(classifiers=("finetune", "linear"), seeds=1)
     matrices = task.measure(encoder, data)
     assert matrices["toy_finetune"].mean("same") > max(0.9, matrices["toy_linear"].mean("same"))
+    assert matrices["toy_finetune"].selection.startswith("first epoch of best accuracy")
     assert 1 < matrices["toy_finetune"].chosen["en"][0] <= 30
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(encoder.params), before)
     with pytest.raises(OptionError, match="documents: finetune reads each text as one sequence"):
         Classification(classifiers=("finetune",), documents="sentences-mean").measure(encoder, data)
-    with pytest.raises(OptionError, match="finetune: a static encoder has no layers to train"):
+    with pytest.raises(OptionError, match="finetune: a static encoder.*; use classifiers of its"):
         task.measure(xling_jax.load("mini"), data)
 
 
@@ -103,6 +104,7 @@ def test_tokens_are_those_that_the_encoder_reads(tmp_path):
     encoder = documents_for_cli.make_encoder(tmp_path / "m.model").with_prompt("query ")
     texts = [documents_for_cli.ROWS[0]["sentences"][0], "", "x " * 100]
     tokens = encoder.tokenize(texts)
+    assert encoder.tokenize([]).shape == (0, 1)
     assert tokens.shape == (3, encoder.max_length_tokens)
     vectors = encoder.module.apply({"params": encoder.params}, tokens, deterministic=True)
     np.testing.assert_allclose(vectors, encoder.encode(texts), rtol=1e-5, atol=1e-6)

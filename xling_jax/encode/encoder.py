@@ -127,7 +127,9 @@ class Encoder:
             return self.backend.module
         spec = self._loaded("rebuilt as a Linen module")
         if spec.static:
-            raise ValueError("a static encoder has no layers to train")
+            raise ValueError(
+                "a static encoder has no layers to train; use classifiers of its vectors"
+            )
         return spec.module
 
     @property
@@ -505,7 +507,7 @@ class Encoder:
         texts = [self._prompt + text for text in check_texts(sentences)]
         window, _ = tokenize(texts, self.vocab, *self._affixes, self._room)
         lengths = np.diff(window.offsets)
-        tokens = np.full((len(texts), max(1, lengths.max())), self.vocab.pad_id, np.int32)
+        tokens = np.full((len(texts), lengths.max(initial=1)), self.vocab.pad_id, np.int32)
         tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = window.tokens
         return tokens
 

@@ -83,7 +83,11 @@ def default_c_values(name: str) -> tuple[float, ...]:
 def selection_rule(name: str, c_values: Sequence[float] | None, num_dev: int, num_rows: int) -> str:
     """How a classifier is selected where `num_dev` of `num_rows` trainings have dev text."""
     if name in NEURAL:
-        where, otherwise = "last epoch of best accuracy", f"{_HELD_OUT_SHARE:.0%} held out of it"
+        epoch = "first" if name == "finetune" else "last"
+        where, otherwise = (
+            f"{epoch} epoch of best accuracy",
+            f"{_HELD_OUT_SHARE:.0%} held out of it",
+        )
     else:
         where, otherwise = "C by accuracy", f"{_NUM_FOLDS}-fold cross-validation on it"
         if c_values is not None and len(c_values) == 1:
