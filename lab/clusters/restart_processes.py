@@ -4,8 +4,8 @@
     python lab/clusters/restart_processes.py --processes 1 --starts 1000 --steps 2500
 
 Each start is `launch/local.sh N train` on synthetic text, with a model that trains in seconds and
-three shapes of batches, so that programs 2 and 3 compile while the first one runs. It is stopped at
-a random moment of its start or after a random step: by SIGTERM, which saves, or by SIGKILL to all
+three shapes of batches, each a program that compiles when it is first needed. It is stopped at a
+random moment of its start or after a random step: by SIGTERM, which saves, or by SIGKILL to all
 processes, as when the power fails. The next start continues, until the run is complete; then its
 encoder must equal the one of an undisturbed run, bit for bit, and another run begins. Every second
 run is warm: the programs of a one-process run lie in its workdir, in `xla_cache`, and

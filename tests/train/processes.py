@@ -128,7 +128,6 @@ def _run(
     leaves = jax.tree_util.tree_leaves_with_path(result.encoder_params)
     if not number:
         summary = {"exported_step": result.exported_step, "metrics": result.metrics}
-        summary["ended_early"] = result.ended_early
         Path(workdir, "result.json").write_text(json.dumps(summary))
         np.savez(
             f"{workdir}/final.npz", **{jax.tree_util.keystr(path): leaf for path, leaf in leaves}

@@ -3,8 +3,6 @@
 import collections
 import json
 import re
-import threading
-import time
 
 import jax
 import pytest
@@ -14,7 +12,6 @@ from xling_jax.config import load
 from xling_jax.runs.train import continued
 from xling_jax.runs.workdir import Workdir
 from xling_jax.train.loop import open_batches, train
-from xling_jax.train.programs import Program, Programs, needed_programs
 
 
 @pytest.fixture
@@ -55,36 +52,7 @@ def test_a_run_compiles_each_program_once_and_only_those_it_needs(
     else:
         expected = {"gradients": len(set(used[::2])), "more": len(set(used[1::2])), "apply": 1}
     assert {name: compiled[name] for name in expected} == expected
-    number = sum(expected.values())
-    assert re.search(rf"compiling {number} programs? for {len(set(used))} batch shape", caplog.text)
-    assert re.search(rf"{number} programs? compiled after [\d.]+ s", caplog.text)
     assert re.search(r"first step after [\d.]+ s \([\d.]+ s of compilation\)", caplog.text)
-
-
-def test_programs_are_compiled_in_the_order_in_which_they_are_needed(tmp_path):
-    corpus = write_corpus(tmp_path / "data", rows=400)
-    batches = open_batches(with_buckets(6, 2), corpus)
-    buckets = [batches.plan[index].bucket for index in range(100)]
-    uses = []
-    for index in range(6, 60):  # after three updates of two micro-batches
-        uses.append(Program("more" if index % 2 else "first", buckets[index]))
-        if index == 7:
-            uses.append(Program("apply", buckets[6]))
-    assert needed_programs(batches, 2, 3, 30) == list(dict.fromkeys(uses))
-    assert needed_programs(batches, 2, 30, 30) == []
-    assert needed_programs(batches, 1, 5, 6) == [Program("train", buckets[5])]
-
-
-def test_a_program_that_cannot_be_compiled_ends_the_run_with_its_error(tmp_path, monkeypatch):
-    corpus = write_corpus(tmp_path / "data", rows=400)
-    experiment = with_buckets(6, 1)
-
-    def broken(*_: object) -> None:
-        raise MemoryError("too large")
-
-    monkeypatch.setattr("xling_jax.train.programs.abstract_arguments", broken)
-    with pytest.raises(MemoryError, match="too large"):
-        train(experiment, str(tmp_path), corpus)
 
 
 def test_a_run_keeps_the_lengths_it_began_with(tmp_path):
@@ -100,13 +68,3 @@ def test_a_run_keeps_the_lengths_it_began_with(tmp_path):
     other = load("ct_laser:smoke", ["--config.data.bucket_lengths=(8, 24)"])
     with pytest.raises(ValueError, match=r"bucket_lengths.* is .* in the checkpoint.* now"):
         continued(other, workdir)
-
-
-def test_a_run_that_is_to_stop_does_not_wait_for_a_program(tmp_path, monkeypatch):
-    corpus = write_corpus(tmp_path / "data", rows=400)
-    released = threading.Event()
-    monkeypatch.setattr(Programs, "_compile", lambda self, program: released.wait(60))
-    started = time.monotonic()
-    result = train(with_buckets(6, 1), str(tmp_path), corpus, should_stop=lambda: True)
-    released.set()
-    assert (result.step, result.finished) == (0, False) and time.monotonic() - started < 50

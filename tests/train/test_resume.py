@@ -1,6 +1,5 @@
 """Training that is stopped, killed and continued, in real processes, equals one that is not."""
 
-import json
 import os
 import random
 import shutil
@@ -157,48 +156,3 @@ def test_eight_devices_go_on_with_the_batches_and_losses_of_one(run, half, unint
     log = processes.log_text(workdir)
     assert f"resuming from checkpoint {TOTAL // 2}" in log and "8 devices" in log
     processes.check_metrics_close(workdir, uninterrupted)
-
-
-def kill_at_step_ten(number: int, step: int) -> None:
-    if step == 10:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.exhaustive
-def test_early_stopping_survives_a_kill_and_an_ended_run_does_not_train_on(run, tmp_path):
-    stopping = {  # the first value is never beaten: 4 is the best step, 12 the first 6 steps later
-        "data.validation_pairs": 37,
-        "train.best_metric": "validation/loss",
-        "train.stop_metric": "validation/loss",
-        "train.stop_patience_steps": 6,
-        "train.stop_min_improvement": 1e9,
-        "train.keep_every_steps": 3,
-        "train.keep_from_steps": 3,
-    }
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert processes.finish(run(whole, **stopping)) == 0, processes.log_text(whole)
-    assert newest(whole) == 12
-    kept_for_good = ["00000003", "00000006", "00000009", "00000012"]
-    assert {*kept_for_good} <= {*kept(whole)} and len(kept(whole)) in (5, 6)
-    result = json.loads((whole / "result.json").read_text())
-    assert "has not improved on" in result["ended_early"]
-    losses = {
-        record["step"]: record["validation/loss"]
-        for record in processes.metrics_without_timing(whole)
-        if "validation/loss" in record
-    }
-    assert list(losses) == [4, 8, 12]
-    assert result["exported_step"] == min(losses, key=losses.get)
-
-    process = run(killed, at_step=kill_at_step_ten, **stopping)
-    assert processes.finish(process) == -signal.SIGKILL
-    assert processes.finish(run(killed, **stopping)) == 0, processes.log_text(killed)
-    assert "resuming from checkpoint" in processes.log_text(killed)
-    for _ in range(2):  # started once more, it ends where it was
-        check_same_choice(killed, whole)
-        metrics = processes.metrics_without_timing
-        assert metrics(killed) == metrics(whole)
-        assert processes.finish(run(killed, **stopping)) == 0
-    # With a longer patience it goes on.
-    assert processes.finish(run(killed, **stopping | {"train.stop_patience_steps": 14})) == 0
-    assert newest(killed) == 20

@@ -74,10 +74,6 @@ def test_it_does_not_depend_on_the_seed_and_its_names_are_known_beforehand(held_
         ({"train.best_metric": "validation/los"}, "did you mean validation/loss"),
         ({"train.best_metric": "validation/aa-zz/loss"}, "did you mean validation/aa-"),
         ({"train.best_metric": "validation/bb-aa/margin"}, "must be one of"),
-        (
-            {"train.stop_metric": "validation/x", "train.stop_patience_steps": 1},
-            "train.stop_metric",
-        ),
     ],
 )
 def test_a_metric_that_is_not_measured_is_refused_before_training(settings, message):

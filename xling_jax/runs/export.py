@@ -70,7 +70,7 @@ def export_checkpoint(
     export_encoder(
         experiment,
         vocab,
-        jax.device_get(training.encoder(params)),
+        jax.device_get(params["encoder"]),
         directory,
         training={"exported_step": step},
         results={},

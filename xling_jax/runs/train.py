@@ -52,8 +52,8 @@ def train_experiment(
         processes: who trains together; None for this one alone.
         callbacks: called while training, see `train.callbacks`.
 
-    Returns 0 when the last step is done and evaluated or `train.stop_metric` ended the run, 143
-    when SIGTERM did, 130 when Ctrl-C did. OSError if another run is using the workdir.
+    Returns 0 when the last step is done and evaluated, 143 when SIGTERM ended the run, 130 when
+    Ctrl-C did. OSError if another run is using the workdir.
     """
     from xling_jax.train.training import check, check_devices
 
@@ -87,9 +87,8 @@ def _evaluation_metrics(experiment: Experiment) -> dict[str, str]:
     """The options that name a metric of the `evaluation` section, and which."""
     from xling_jax.train.validation import is_validation
 
-    train = experiment.train
-    metrics = {"train.best_metric": train.best_metric, "train.stop_metric": train.stop_metric}
-    return {name: value for name, value in metrics.items() if value and not is_validation(value)}
+    best = experiment.train.best_metric
+    return {"train.best_metric": best} if best and not is_validation(best) else {}
 
 
 def _train(
@@ -164,7 +163,6 @@ def _train(
         )
         return 128 + (signal_received() or signal.SIGTERM)
     if jax.process_index() == 0:
-        ended = {"ended_early": result.ended_early} if result.ended_early else {}
         export_encoder(
             experiment,
             vocab,
@@ -174,7 +172,6 @@ def _train(
                 "steps": result.step,
                 "exported_step": result.exported_step,
                 "seconds_of_last_run": round(time.monotonic() - started),
-                **ended,
             },
             results=result.metrics,
             overwrite=True,

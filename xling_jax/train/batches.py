@@ -118,11 +118,6 @@ class DataOptions:
         sizes = (self.max_tokens, self.batch_multiple, self.batch_size)
         return make_buckets(lengths or self.bucket_lengths or (self.limit,), *sizes)
 
-    @property
-    def validates(self) -> bool:
-        """True if there is text for the validation loss."""
-        return bool(self.validation_pairs)
-
     def directions(self) -> tuple[Direction, ...]:
         """The entries of the batch plan; ValueError for a malformed or repeated pair.
 

@@ -14,6 +14,7 @@ import functools
 import itertools
 import json
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,7 +31,6 @@ from xling_jax.files.whole import write_whole
 from xling_jax.train.identity import difference
 from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.options import TrainOptions
-from xling_jax.train.selection import score
 from xling_jax.train.state import TrainState
 
 _logger = logging.getLogger(__name__)
@@ -313,6 +313,17 @@ class Checkpoints:
             f"{self._directory}: writing a checkpoint failed: {reason or _reason(error)}; the last "
             f"good checkpoint is {self.latest_step()}; {way_out} and start the same command again"
         )
+
+
+def score(value: float, goal: str) -> float:
+    """A value such that higher is better; one that is not finite is worse than all others.
+
+    `goal` is `max` or `min`, whichever of the values is better. Rounded to 9 digits, as in
+    `metrics.jsonl`: of equal means the last bits may differ.
+    """
+    if not math.isfinite(value):
+        return -math.inf
+    return float(f"{value if goal == 'max' else -value:.8e}")
 
 
 def has_checkpoints(directory: str | os.PathLike) -> bool:

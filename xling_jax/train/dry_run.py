@@ -5,6 +5,7 @@ import math
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.extend import backend
 from jax.sharding import Mesh
 
@@ -15,8 +16,7 @@ from xling_jax.train.batches import DataOptions
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
-from xling_jax.train.programs import Program, abstract_arguments
-from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
+from xling_jax.train.state import TrainState, count_parameters
 from xling_jax.train.training import (
     Training,
     check_batch_multiple,
@@ -186,11 +186,16 @@ def compile_update(training: Training, mesh: Mesh, bucket: Bucket, both: bool) -
 
     That is `Steps.train`, or `Steps.more` if an update has several micro-batches.
     """
-    steps, targets = training.steps(mesh), sharded_shapes(mesh, training.shapes)
-    accumulates = training.experiment.data.accumulation_steps > 1
-    program = Program("more" if accumulates else "train", bucket, both)
-    arguments = abstract_arguments(steps, training.objective, targets, program)
-    lowered = getattr(steps, program.function).lower(*arguments)
+    steps = training.steps(mesh)
+    batch, index = (
+        training.objective.abstract_batch(bucket, both),
+        jax.ShapeDtypeStruct((), jnp.int32),
+    )
+    if training.experiment.data.accumulation_steps > 1:
+        accumulator = jax.eval_shape(steps.first, training.shapes, batch, index)
+        lowered = steps.more.lower(accumulator, training.shapes, batch, index)
+    else:
+        lowered = steps.train.lower(training.shapes, batch, index)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     # Half of the time goes into optimizing machine code, which will not run.
     return lowered.compile({"xla_backend_optimization_level": 0} if on_cpu else None)

@@ -81,9 +81,7 @@ def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
     config = complete(config)
     affecting = {name: _without_ignored(config[name]) for name in _COMPARED if name in config}
     train = config["train"]
-    compared = ["new_rows_only", "extend_to"]
-    compared += ["lora_rank", "lora_alpha", "lora_targets"] if train["lora_rank"] else []
-    affecting["train"] = {name: train[name] for name in compared}
+    affecting["train"] = {name: train[name] for name in ("new_rows_only", "extend_to")}
     affecting["train"]["frozen"] = sorted(train["frozen"])
     return affecting
 

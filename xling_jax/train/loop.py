@@ -28,9 +28,8 @@ from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.profile import Profile
-from xling_jax.train.programs import CompilationStopped, Programs, needed_programs
-from xling_jax.train.selection import EarlyStopping
 from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
+from xling_jax.train.step import Steps
 from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.training import (
     Training,
@@ -62,8 +61,7 @@ class Result:
 
     Attributes:
         step: updates done.
-        total_steps: updates requested; more than `step` if the run was stopped or ended early.
-        ended_early: why `train.stop_metric` ended the run; "" if it did not.
+        total_steps: updates requested; more than `step` if the run was stopped.
         encoder_params: nested dict of host arrays, of the last or best step.
         exported_step: that step.
         metrics: its dev metrics; empty if it was not evaluated.
@@ -76,7 +74,6 @@ class Result:
     exported_step: int
     metrics: Mapping[str, float]
     finished: bool
-    ended_early: str = ""
 
 
 def train(
@@ -101,8 +98,8 @@ def train(
             the same time, with parameters on all their devices.
         goal_of: whether a metric of theirs is better if it is higher (`max`) or lower (`min`).
         begin_with: maps the random parameters of a new run to its initial ones.
-        should_stop: called after every update and while the run waits for a program to compile;
-            True saves and returns. In one process; several stop as `jax.distributed` is told.
+        should_stop: called after every update; True saves and returns. In one process; several stop
+            as `jax.distributed` is told.
         checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
         callbacks: of the program that trains.
 
@@ -123,7 +120,7 @@ def train(
     options, objective, shapes = training.options, training.objective, training.shapes
     goal = lambda metric: "min" if is_validation(metric) else goal_of(metric)
     validation = None
-    if experiment.data.validates:
+    if experiment.data.validation_pairs:
         held_out = open_validation(experiment, corpus)
         check_validation_metrics(training, held_out.directions)
         _logger.info("validation: %s", plan_summary(held_out))
@@ -138,14 +135,8 @@ def train(
         options,
         goal(options.best_metric),
     )
-    steps, latest = training.steps(mesh), checkpoints.latest_step()
-    accumulation = experiment.data.accumulation_steps
-    needed = needed_programs(batches, accumulation, latest or 0, options.last_step)
-    if jax.process_count() > 1:  # they must agree on the step at which they stop
-        should_stop = lambda: False
-    # They compile while the rest is made ready.
-    with checkpoints, Programs(steps, objective, targets, needed, should_stop) as programs:
-        if latest is None:
+    with checkpoints:
+        if checkpoints.latest_step() is None:
             shardings = jax.tree.map(lambda target: target.sharding, targets)
             state, start, progress = jax.jit(training.init, out_shardings=shardings)(), 0, {}
             state = state.replace(params=begin_with(state.params))
@@ -175,16 +166,9 @@ def train(
             mesh,
             training,
             batches,
-            programs,
+            training.steps(mesh),
             checkpoints,
             MetricsWriter(workdir, start, is_first, progress.get("records", 0), evaluations),
-            EarlyStopping(
-                options.stop_metric,
-                goal(options.stop_metric),
-                options.stop_patience_steps,
-                options.stop_min_improvement,
-                progress.get("early_stopping"),
-            ),
             Profile(options.profile_steps, workdir),
             validation,
             evaluators,
@@ -207,14 +191,13 @@ def train(
             callback.on_end(step, dict(next(reversed(evaluations.values()), {})))
 
         # 4. The encoder to export.
-        total, reason = options.last_step, run.stopping.reason
-        finished = bool(reason) or (step >= total and not run.is_due(step))
+        finished = step >= options.last_step and not run.is_due(step)
         exported, params = step, state.params
         choose = finished and options.export == "best"
         if choose and (best := checkpoints.restore_best(targets, step)):
             exported, params = best
-    metrics, encoder = evaluations.get(exported, {}), _to_host(training.encoder(params))
-    return Result(step, total, encoder, exported, metrics, finished, reason)
+    metrics, encoder = evaluations.get(exported, {}), _to_host(params["encoder"])
+    return Result(step, options.last_step, encoder, exported, metrics, finished)
 
 
 def _check_processes(experiment: Experiment) -> None:
@@ -302,15 +285,15 @@ class _Run:
     mesh: jax.sharding.Mesh
     training: Training
     batches: TranslationBatches
-    programs: Programs
+    steps: Steps
     checkpoints: Checkpoints
     writer: MetricsWriter
-    stopping: EarlyStopping
     profile: Profile
     validation: Validation | None
     evaluators: Sequence[Evaluator]
     should_stop: Callable[[], bool]
     callbacks: Sequence[Callback]
+    compiling_s: float = 0.0
 
     def loop(
         self, state: TrainState, start: int, interval_progress: Any, begun_s: float
@@ -328,28 +311,18 @@ class _Run:
         if start and self.is_due(start):
             with interval.pause():
                 dev = self._evaluate(state, start)
-            self.checkpoints.add_evaluation(start, dev, self._progress())
-        if self.stopping.reason:
-            _logger.info("ended at step %d of %d: %s", start, total, self.stopping.reason)
-            return state, start
-        dev: Mapping[str, float] = {}
+            self.checkpoints.add_evaluation(start, dev, {"records": self.writer.num_records})
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
-            compiled_s = self.programs.seconds
+            compiled_s = self.compiling_s
             self.profile.begin(step)
-            try:
-                state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
-            except CompilationStopped:
-                interval.drain()
-                with interval.pause():
-                    self._save(state, step - 1, dev, interval.progress())
-                return state, step - 1
+            state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
             self.profile.end(step, sums)
             if step == start + 1:
                 jax.block_until_ready(sums)
                 elapsed_s = time.monotonic() - begun_s
                 line = "first step after %.1f s (%.1f s of compilation)"
-                _logger.info(line, elapsed_s, self.programs.seconds)
+                _logger.info(line, elapsed_s, self.compiling_s)
             interval.add(
                 step,
                 sums,
@@ -357,7 +330,7 @@ class _Run:
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
             for callback in self.callbacks:
-                callback.on_step(step, total, self.programs.seconds - compiled_s)
+                callback.on_step(step, total, self.compiling_s - compiled_s)
             # All processes must agree on the step.
             stopping = (
                 self.checkpoints.reached_preemption(step)
@@ -378,12 +351,9 @@ class _Run:
                 interval.drain()  # the time of the update is not part of the pause
             with interval.pause():
                 dev = self._evaluate(state, step) if evaluating else {}
-                over = evaluating and bool(self.stopping.reason)
-                if over or saving:
+                if saving:
                     self._save(state, step, dev, interval.progress())
-            if over:
-                _logger.info("ended at step %d of %d: %s", step, total, self.stopping.reason)
-            if stopping or over:
+            if stopping:
                 return state, step
         return state, max(start, total)
 
@@ -407,25 +377,28 @@ class _Run:
         for callback in self.callbacks:
             callback.on_checkpoint(step)
         _logger.info("step %d: saving a checkpoint", step)
-        self.checkpoints.save(state, step, dev, self._progress() | {"interval": interval})
-
-    def _progress(self) -> dict[str, Any]:
-        """What a checkpoint says about the metrics of the run."""
-        stopping = self.stopping.progress_to_save()
-        return {"early_stopping": stopping, "records": self.writer.num_records}
+        progress = {"records": self.writer.num_records, "interval": interval}
+        self.checkpoints.save(state, step, dev, progress)
 
     def _update(
         self, state: TrainState, micro_batches: list[Any], first_index: int
     ) -> tuple[TrainState, Any]:
         """One update from its micro-batches."""
         index = lambda i: np.int32(first_index + i)
-        call = self.programs.call
         if len(micro_batches) == 1:
-            return call("train", state, micro_batches[0], index(0))
-        accumulator = call("first", state, micro_batches[0], index(0))
+            return self._call(self.steps.train, state, micro_batches[0], index(0))
+        accumulator = self._call(self.steps.first, state, micro_batches[0], index(0))
         for number, batch in enumerate(micro_batches[1:], 1):
-            accumulator = call("more", accumulator, state, batch, index(number))
-        return call("apply", state, accumulator)
+            accumulator = self._call(self.steps.more, accumulator, state, batch, index(number))
+        return self._call(self.steps.apply, state, accumulator)
+
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        """Calls a function of `Steps`, which compiles it for shapes that it has not seen."""
+        known, started = function._cache_size(), time.monotonic()
+        result = function(*arguments)  # returns once compiled; runs in the background
+        if function._cache_size() > known:
+            self.compiling_s += time.monotonic() - started
+        return result
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
@@ -441,18 +414,16 @@ class _Run:
 
     def _evaluate(self, state: TrainState, step: int) -> dict[str, float]:
         """Evaluates on all devices; all processes take the metrics of the first."""
-        encoder = self.training.encoder(state.params)
+        encoder = state.params["encoder"]
         _logger.info("step %d: evaluating", step)
         dev = self.validation(state.params) if self.validation else {}
         for evaluator in self.evaluators:
             dev |= evaluator(encoder, step)
         dev = json.loads(texts_of_processes(json.dumps(dev))[0])
-        for option in ("best_metric", "stop_metric"):
-            metric = getattr(self.training.options, option)
-            if metric and metric not in dev:
-                known = ", ".join(dev)
-                raise ValueError(f"train.{option}={metric!r} is not measured; use one of {known}")
-        self.stopping.update(step, dev)
+        best = self.training.options.best_metric
+        if best and best not in dev:
+            known = ", ".join(dev)
+            raise ValueError(f"train.best_metric={best!r} is not measured; use one of {known}")
         self.writer.write(step, dev)
         for callback in self.callbacks:
             callback.on_evaluation(step, dict(dev), encoder)

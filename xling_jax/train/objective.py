@@ -16,7 +16,6 @@ from xling_jax.losses.token_distribution import mask_one_token
 from xling_jax.models.dual import DualEncoder
 from xling_jax.registry import check_choice
 from xling_jax.train.batching import Bucket
-from xling_jax.train.lora import merged
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import (
     TEACHERS,
@@ -91,7 +90,6 @@ class Objective:
     Attributes:
         context: shared by all terms.
         terms: by name, each with a weight.
-        lora_alpha: of the matrices beside the parameters, if there are any, see `train.lora`.
 
     Raises:
         ValueError: if the vocabulary lacks a token that a term needs.
@@ -99,7 +97,6 @@ class Objective:
 
     context: Context
     terms: Mapping[str, Term]
-    lora_alpha: float = 0.0
 
     def __post_init__(self):
         for name, special in (("decoder", "eos"), ("masked", "mask")):
@@ -147,7 +144,7 @@ class Objective:
 
         The key is that of dropout, which only training uses, of masking and of negatives.
         """
-        context, reads, params = self.context, self.reads, merged(params, self.lora_alpha)
+        context, reads = self.context, self.reads
         encode_key, decode_key, other_key = jax.random.split(key, 3)
         source, target = batch["source_tokens"], batch["target_tokens"]
         masked, read = None, (source, target)

@@ -53,7 +53,6 @@ def warmup_drop_schedule(
     return schedule
 
 
-NO_ROW = 1 << 62
 # Names of the parameters that have a row for each token.
 TOKEN_TABLES = ("embedding", "token_weight")
 

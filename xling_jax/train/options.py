@@ -9,7 +9,6 @@ import dataclasses
 import inspect
 import itertools
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,12 +22,8 @@ UNITS = ("steps", "epochs", "examples", "percent")
 _WHOLE_RUN = ("decay_steps", "transition_steps")
 # Options of a run -> the smallest value.
 _LEAST = dict.fromkeys(("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps"), 1)
-_LEAST |= {"keep_last": 1, "keep_best": 0, "lora_rank": 0, "lora_alpha": 0}
+_LEAST |= {"keep_last": 1, "keep_best": 0}
 _LEAST |= dict.fromkeys(("keep_every_steps", "keep_from_steps"), 0)
-_LEAST |= dict.fromkeys(("stop_patience_steps", "stop_min_improvement"), 0)
-# Options of a run -> another, without which they have no effect.
-_NEEDED = {"keep_from_steps": "keep_every_steps", "stop_metric": "stop_patience_steps"}
-_NEEDED |= dict.fromkeys(("stop_patience_steps", "stop_min_improvement"), "stop_metric")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +46,6 @@ class TrainOptions:
         keep_every_steps: beside these, keep one checkpoint every so many updates; 0 for none. They
             are saved whatever `checkpoint_every_steps` is.
         keep_from_steps: the first one to keep, to the nearest multiple of `keep_every_steps`.
-        stop_metric: metric that ends the run when it no longer improves; "" to train to the end.
-        stop_patience_steps: updates without an improvement after which an evaluation ends the run.
-        stop_min_improvement: by how much a value must beat the best one to count.
         export: export the encoder of the `last` or `best` checkpoint.
         max_length_tokens: longest input of the encoder in evaluations and after the export, special
             tokens included; longer text is cut. 0 for the limit of its family, 2,000 or the table
@@ -64,10 +56,6 @@ class TrainOptions:
             `encoder/blocks_0`.
         new_rows_only: with `vocab.extend`, leave the encoder of `model_init` as it is but for the
             rows of the new pieces, so that what it knows keeps its vectors.
-        lora_rank: train matrices of this rank beside the arrays of the encoder, which stay as they
-            are, and add their products in the export, see `train.lora`; 0 for none.
-        lora_alpha: the factor of the products is `lora_alpha` / `lora_rank`.
-        lora_targets: regular expression for the paths of these arrays in the encoder.
         profile_steps: first and last update of a trace for XProf and Perfetto in `W/profile`, such
             as (100, 105); () for none.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
@@ -85,26 +73,21 @@ class TrainOptions:
     best_metric: str = ""
     keep_every_steps: int = 0
     keep_from_steps: int = 0
-    stop_metric: str = ""
-    stop_patience_steps: int = 0
-    stop_min_improvement: float = 0.0
     export: str = "last"
     max_length_tokens: int = 0
     model_init: str = ""
     frozen: tuple[str, ...] = ()
     new_rows_only: bool = True
-    lora_rank: int = 0
-    lora_alpha: float = 16.0
-    lora_targets: str = r"(blocks|layers)_\d+/.*kernel"
     profile_steps: tuple[int, ...] = ()
     word_vectors: str = ""
 
     def __post_init__(self):
         for name, least in _LEAST.items():
             check_number(getattr(self, name), f"train.{name}", least)
-        for name, needed in _NEEDED.items():
-            if (value := getattr(self, name)) and not getattr(self, needed):
-                raise ValueError(f"train.{name}={value!r} needs train.{needed}")
+        if self.keep_from_steps and not self.keep_every_steps:
+            raise ValueError(
+                f"train.keep_from_steps={self.keep_from_steps} needs train.keep_every_steps"
+            )
         check_choice("train.export", self.export, ("last", "best"))
         if self.export == "best" and not (self.best_metric and self.keep_best):
             raise ValueError(
@@ -116,12 +99,6 @@ class TrainOptions:
                 f"train.max_length_tokens={self.max_length_tokens} must be at least 3, or 0 for "
                 "the limit of the encoder"
             )
-        try:
-            re.compile(self.lora_targets)
-        except re.error as error:
-            raise ValueError(
-                f"train.lora_targets={self.lora_targets!r} must be a regular expression: {error}"
-            ) from error
         if any(a >= b for a, b in itertools.pairwise(self.stages)):
             raise ValueError(
                 f"train.extend_to={self.extend_to} must be after train.total_steps="

@@ -15,14 +15,12 @@ from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_static import NOT_TRAINED
 from xling_jax.models.registry import CrossLingualModel
 from xling_jax.registry import check_choice
-from xling_jax.train import lora
 from xling_jax.train.batches import Direction
 from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective
 from xling_jax.train.optimizer import (
-    NO_ROW,
     Frozen,
     frozen,
     is_named,
@@ -98,10 +96,6 @@ class Training:
         shares = ((leaf, self.kept.changes(path, leaf)) for path, leaf in leaves)
         return sum(round(leaf.size * float(np.mean(share))) for leaf, share in shares)
 
-    def encoder(self, params: Any) -> Any:
-        """The parameters of the encoder as they are exported."""
-        return lora.merged(params, self.options.lora_alpha)["encoder"]
-
     def steps(self, mesh: Mesh) -> Steps:
         """The functions of an update on a mesh."""
         return make_steps(
@@ -140,10 +134,8 @@ def resolve(
     optimizer = make_optimizer(schedule=rate, **experiment.optimizer)
     has_features = experiment.config["encoder"].get("features")
     vocab_options, first_row = experiment.preparation.vocab, None
-    if vocab_options.extend and (train.new_rows_only or train.lora_rank):
+    if vocab_options.extend and train.new_rows_only:
         first_row = vocab_options.size
-    elif train.lora_rank:
-        first_row = NO_ROW
     names = {*train.frozen, *(NOT_TRAINED if has_features else ())}
     kept = Frozen(names, first_row)
     if kept:
@@ -152,12 +144,7 @@ def resolve(
         optimizer = with_loss_scale(optimizer)
     objective = make_objective(experiment, vocab, num_devices)
     model = objective.context.model
-    create = init_params(model)
-    if rank := train.lora_rank:
-        create = lambda key: lora.add_matrices(
-            init_params(model)(key), rank, train.lora_targets, jax.random.fold_in(key, 1)
-        )
-    init, shapes = abstract_state(create, optimizer, experiment.seed)
+    init, shapes = abstract_state(init_params(model), optimizer, experiment.seed)
     _check_dim(model, shapes.params)
     _check_frozen(train.frozen, shapes.params)
     training = Training(experiment, train, schedule, objective, optimizer, kept, init, shapes)
@@ -188,7 +175,7 @@ def make_objective(
         encode_chunks=experiment.objective.encode_chunks,
         num_devices=num_devices,
     )
-    return Objective(context, experiment.terms, experiment.train.lora_alpha)
+    return Objective(context, experiment.terms)
 
 
 def with_arguments(model: CrossLingualModel, **arguments: Any) -> CrossLingualModel:
@@ -245,21 +232,19 @@ def check_batch_multiple(batch_multiple: int) -> None:
 
 
 def check_validation_metrics(training: Training, directions: Collection[Direction] = ()) -> None:
-    """Raises ValueError for a metric of held-out pairs that cannot select or stop.
+    """Raises ValueError if `best_metric` is a metric of held-out pairs that cannot select.
 
     It must be a loss that is measured, of one of these directions, by default any.
     """
-    data = training.experiment.data
-    for option in ("best_metric", "stop_metric"):
-        metric = getattr(training.options, option)
-        if not is_validation(metric):
-            continue
-        if not data.validates:
-            raise ValueError(
-                f"train.{option}={metric!r} needs held-out pairs: set data.validation_pairs"
-            )
-        measured = losses(training.objective, directions or data.directions())
-        check_choice(f"train.{option}", metric, measured)
+    data, metric = training.experiment.data, training.options.best_metric
+    if not is_validation(metric):
+        return
+    if not data.validation_pairs:
+        raise ValueError(
+            f"train.best_metric={metric!r} needs held-out pairs: set data.validation_pairs"
+        )
+    measured = losses(training.objective, directions or data.directions())
+    check_choice("train.best_metric", metric, measured)
 
 
 def _check_frozen(names: Collection[str], params: Any) -> None:
