@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 from tests.losses.helpers import slope
 from xling_jax.losses import distance as module
-from xling_jax.losses.distance import distance_constraint, random_partners
+from xling_jax.losses.distance import distance_constraint, random_partners, squared_distance
 
 MARGIN, NEGATIVES = 0.5, 3
 TO_TARGET = [[1, 2, 3, 0], [0, 3, 1, 2], [3, 2, 1, 0]]  # the second has a fixed point
@@ -200,3 +201,24 @@ def test_the_scale_is_that_of_valid_rows():
     target = jnp.array([[-3.0, 4], [3, -4], [9, 9], [9, 9]])
     mask = jnp.array([True, True, False, False])
     np.testing.assert_allclose(module.embedding_scale(source, target, mask), 2.5, rtol=1e-6)
+
+
+def test_the_similarity_loss_by_hand():
+    source = jnp.array([[1.0, 2, 3], [0, 0, 0], [-1, 5, 2]])
+    target = jnp.array([[1.0, 0, 6], [0, 0, 0], [1, 5, 2]])
+    assert jax.jit(squared_distance)(source, target).tolist() == [13, 0, 4]
+
+
+def test_its_gradient_is_twice_the_difference_and_pulls_both_sides():
+    random = np.random.default_rng(0)
+    source, target = random.normal(size=(2, 4, 6)).astype(np.float32)
+    loss = lambda source, target: squared_distance(source, target).sum()
+    gradients = jax.jit(jax.grad(loss, (0, 1)))(source, target)
+    np.testing.assert_allclose(gradients[0], 2 * (source - target), rtol=1e-6)
+    np.testing.assert_allclose(gradients[1], 2 * (target - source), rtol=1e-6)
+    check_grads(jax.jit(loss), (source, target), 1, ["rev"], atol=2e-2, rtol=2e-2)
+
+
+def test_vectors_of_other_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"found \(2, 3\) and \(3,\)"):
+        squared_distance(jnp.ones((2, 3)), jnp.ones(3))

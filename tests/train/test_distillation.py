@@ -11,8 +11,8 @@ from xling_jax.corpora.shards import PairTokens
 from xling_jax.losses.contrastive import alignment_loss
 from xling_jax.train import loop
 from xling_jax.train.batches import read_batches
-from xling_jax.train.terms.alignment import Alignment
 from xling_jax.train.terms.term import Context, Inputs
+from xling_jax.train.terms.vectors import Alignment
 from xling_jax.train.training import VocabFacts, resolve
 
 WIDTH, TAUGHT = 32, 8

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from xling_jax.losses.similarity import check_pairs
+from xling_jax.losses.distance import check_pairs
 from xling_jax.registry import check_choice
 
 # Below every logit, yet finite, so that a row without candidates has no NaN in its gradient.

@@ -1,4 +1,4 @@
-"""The distance constraint of cT-LASER and cLASER: translations closer than random sentences."""
+"""Losses of distances: the similarity loss, and the distance constraint of cT-LASER and cLASER."""
 
 import functools
 
@@ -6,11 +6,32 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from xling_jax.losses.similarity import check_pairs
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
 _DISTANCES = ("l2", "squared_l2")
+
+
+def check_pairs(source: jax.Array, target: jax.Array) -> None:
+    """Raises ValueError unless both sides of a batch have the same shape."""
+    if source.shape != target.shape:
+        raise ValueError(
+            f"source and target must have the same shape [batch, dim]; found {source.shape} and "
+            f"{target.shape}"
+        )
+
+
+def squared_distance(source: jax.Array, target: jax.Array) -> jax.Array:
+    """L_sim = ‖h(s) − h(t)‖² of each pair, [batch] float32, from vectors [batch, dim].
+
+    The similarity loss of Yu, Li and Oguz (2018).
+
+    Raises:
+        ValueError: if the shapes differ.
+    """
+    check_pairs(source, target)
+    difference = source.astype(jnp.float32) - target.astype(jnp.float32)
+    return jnp.square(difference).sum(-1)
 
 
 def _safe_sqrt(squares: jax.Array) -> jax.Array:
@@ -37,8 +58,7 @@ def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2
 
 def paired_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
     """Distances between rows of the same index: [n, dim], [n, dim] -> [n] float32."""
-    source, target = source.astype(jnp.float32), target.astype(jnp.float32)
-    squares = ((source - target) ** 2).sum(1)
+    squares = squared_distance(source, target)
     return squares if distance == "squared_l2" else _safe_sqrt(squares)
 
 

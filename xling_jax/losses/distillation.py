@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from xling_jax.losses.contrastive import EXCLUDED, inner_products, normalized, valid_rows
-from xling_jax.losses.similarity import check_pairs, squared_distance
+from xling_jax.losses.distance import check_pairs, squared_distance
 from xling_jax.registry import check_choice
 
 

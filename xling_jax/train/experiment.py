@@ -44,8 +44,8 @@ from xling_jax.train.objective import ObjectiveOptions, parse_objective
 from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
 from xling_jax.train.options import Epoch, TrainOptions, in_steps, resolve, run_length
 from xling_jax.train.terms import TERMS
-from xling_jax.train.terms.distillation import Distillation
 from xling_jax.train.terms.term import Term, all_reads
+from xling_jax.train.terms.vectors import Distillation
 
 _PLAIN = {"seed": 0, "compute_dtype": "auto", "dropout_generator": "threefry"}
 SECTIONS = ("data", "cleaning", "vocab", "encoder", "decoder", "head", "objective", "optimizer")

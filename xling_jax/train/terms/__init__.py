@@ -1,4 +1,4 @@
-"""The terms of objectives, one file each. A new term needs a file and a line here."""
+"""The terms of objectives. A new term needs a file and a line here."""
 
 from xling_jax.registry import Registry
 
@@ -7,11 +7,11 @@ _HERE = "xling_jax.train.terms"
 TERMS = Registry(
     "objective term",
     translation=f"{_HERE}.translation:Translation",
-    distance=f"{_HERE}.distance:Distance",
-    similarity=f"{_HERE}.similarity:Similarity",
-    encoder_l2=f"{_HERE}.encoder_l2:EncoderL2",
+    distance=f"{_HERE}.vectors:Distance",
+    similarity=f"{_HERE}.vectors:Similarity",
+    encoder_l2=f"{_HERE}.vectors:EncoderL2",
     token_distribution=f"{_HERE}.token_distribution:TokenDistribution",
-    alignment=f"{_HERE}.alignment:Alignment",
-    distillation=f"{_HERE}.distillation:Distillation",
-    similarity_distribution=f"{_HERE}.similarity_distribution:SimilarityDistribution",
+    alignment=f"{_HERE}.vectors:Alignment",
+    distillation=f"{_HERE}.vectors:Distillation",
+    similarity_distribution=f"{_HERE}.vectors:SimilarityDistribution",
 )
