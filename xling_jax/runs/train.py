@@ -182,26 +182,14 @@ def _train(
 
 
 def continued(experiment: Experiment, workdir: Workdir) -> Experiment:
-    """The experiment of a run that may have checkpoints: with the bucket lengths it began with.
-
-    Raises before anything of a run is replaced, if its checkpoints are of another experiment.
-    """
-    from xling_jax.train.identity import config_difference
-
+    """The experiment of a run that may have checkpoints: with the bucket lengths it began with."""
     content = workdir.read_config()
-    if content is None or not workdir.has_checkpoints():
+    if content is None or not workdir.has_checkpoints() or experiment.data.bucket_lengths:
         return experiment
     path = f"{workdir.name.rstrip('/')}/config.json"
     saved = parse_config(content, path)
-    if not isinstance(saved, dict) or not isinstance(saved.get("vocab"), dict):
+    if not isinstance(saved, dict) or not isinstance(saved.get("data"), dict):
         raise ValueError(
             f"{path}: is not the config of a run; restore it, or remove it and start again"
         )
-    if not experiment.data.bucket_lengths:
-        experiment = experiment.with_bucket_lengths(saved["data"].get("bucket_lengths", ()))
-    if found := config_difference(saved, experiment.config):
-        raise ValueError(
-            f"{workdir.name}: its checkpoints belong to another run: {found}; choose another "
-            "--workdir or restore the option"
-        )
-    return experiment
+    return experiment.with_bucket_lengths(saved["data"].get("bucket_lengths", ()))

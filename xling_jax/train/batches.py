@@ -118,6 +118,11 @@ class DataOptions:
         sizes = (self.max_tokens, self.batch_multiple, self.batch_size)
         return make_buckets(lengths or self.bucket_lengths or (self.limit,), *sizes)
 
+    @property
+    def has_both(self) -> bool:
+        """True if there are micro-batches that train both directions of a pair."""
+        return any(direction.both for direction in self.directions())
+
     def directions(self) -> tuple[Direction, ...]:
         """The entries of the batch plan; ValueError for a malformed or repeated pair.
 

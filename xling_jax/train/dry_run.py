@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,11 +13,10 @@ from jax.sharding import Mesh
 from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.train import flops
-from xling_jax.train.batches import DataOptions
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
-from xling_jax.train.state import TrainState, count_parameters
+from xling_jax.train.state import count_parameters
 from xling_jax.train.training import (
     Training,
     check_batch_multiple,
@@ -38,7 +38,7 @@ class Memory(NamedTuple):
     parameters: int
     optimizer_state: int
     gradients: int
-    temporaries: int = 0
+    temporaries: int
 
 
 def share_bytes(mesh: Mesh, shapes: Any) -> int:
@@ -50,21 +50,25 @@ def share_bytes(mesh: Mesh, shapes: Any) -> int:
     )
 
 
-def state_memory(mesh: Mesh, shapes: TrainState) -> Memory:
-    """Memory of state and gradients; needs no devices with an abstract mesh."""
-    parameters = share_bytes(mesh, shapes.params)
-    return Memory(parameters, share_bytes(mesh, shapes.opt_state), parameters)
-
-
 def update_memory(training: Training, mesh: Mesh, compiled: Any) -> Memory:
     """Memory of an update that `compile_update` compiled."""
-    memory = state_memory(mesh, training.shapes)
+    parameters = share_bytes(mesh, training.shapes.params)
     analysis = compiled.memory_analysis()
     planned = analysis.temp_size_in_bytes + analysis.output_size_in_bytes
     planned -= analysis.alias_size_in_bytes
     # If it accumulates over micro-batches, gradients are arguments, not temporaries.
-    accumulates = training.experiment.data.accumulation_steps > 1
-    return memory._replace(temporaries=max(0, planned - (0 if accumulates else memory.gradients)))
+    if training.experiment.data.accumulation_steps == 1:
+        planned -= parameters
+    state = share_bytes(mesh, training.shapes.opt_state)
+    return Memory(parameters, state, parameters, max(0, planned))
+
+
+def planned_memory(experiment: Experiment) -> Memory:
+    """Memory of one device for an update of the longest bucket; compiles it, runs nothing."""
+    mesh, data = make_mesh(**experiment.mesh), experiment.data
+    training = resolve(experiment, num_devices=mesh.size)
+    compiled = compile_update(training, mesh, data.buckets()[-1], data.has_both)
+    return update_memory(training, mesh, compiled)
 
 
 def published_count(experiment: Experiment) -> int:
@@ -94,46 +98,44 @@ def describe(experiment: Experiment) -> str:
     """
     pretended = _pretend_devices(experiment)
     mesh = make_mesh(**experiment.mesh)
-    training = resolve(experiment, num_devices=mesh.size)
-    data, shapes = experiment.data, training.shapes
+    training, data = resolve(experiment, num_devices=mesh.size), experiment.data
     check_batch_multiple(data.batch_multiple)
-    buckets = data.buckets(_shown_lengths(data))
-    count, notes = count_parameters(shapes.params), _conventions(experiment)
-    accumulation, longest = data.accumulation_steps, buckets[-1]
+    # If the text is to tell the lengths, possible ones.
+    powers = (2**power for power in range(3, data.limit.bit_length()))
+    lengths = data.bucket_lengths or (*(p for p in powers if p < data.limit), data.limit)
+    buckets, accumulation = data.buckets(lengths), data.accumulation_steps
+    params, notes = training.shapes.params, _conventions(experiment)
     tokens = max(map(math.prod, buckets)) * accumulation
+    programs = (2 if accumulation > 1 else 1) * (len(data.bucket_lengths) or MOST_BUCKETS)
     lines = [
         json.dumps(experiment.config, indent=2, ensure_ascii=False),
         "",
-        f"parameters        {count:,} (encoder {count_parameters(shapes.params['encoder']):,})",
+        f"parameters        {count_parameters(params):,} "
+        f"(encoder {count_parameters(params['encoder']):,})",
         f"  as published    {published_count(experiment):,}" + (notes and f" ({notes})"),
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(map(str, data.directions()))}",
         f"micro-batches     {accumulation} per update, up to {tokens:,} padded tokens per side",
-        *_flops(training, buckets),
-        _programs(data),
+        f"programs          up to {programs} to compile",
+        "",
     ]
-    memory = update_memory(training, mesh, compile_update(training, mesh, longest, _both(data)))
+    if not data.bucket_lengths:
+        lines += [
+            "The bucket lengths will be chosen from the text: the fewest with which "
+            f"{EFFICIENCY:.0%} of the tokens are real,",
+            f"up to {data.longest_bucket} tokens. Some possible ones:",
+        ]
+    lines += _flops(training, buckets)
+    memory = planned_memory(experiment)
     lines.append(f"memory per device {sum(memory) / _GIB:.3f} GiB")
     for name, size in memory._asdict().items():
         lines.append(f"  {name.replace('_', ' '):15} {size / _GIB:.3f}")
     dtype, platform = compute_dtype(experiment.compute_dtype).name, mesh.devices.flat[0].platform
-    shape = f"{longest.batch_size:,} x {longest.length} tokens over {mesh.size} devices"
+    length, rows = buckets[-1]
+    shape = f"{rows:,} x {length} tokens over {mesh.size} devices"
     lines[-1] += f"   activations of {shape}, in {dtype} on {platform}"
     return "\n".join(lines)
-
-
-def planned_memory(experiment: Experiment) -> Memory:
-    """Memory of one device for an update of the longest bucket; compiles it, runs nothing."""
-    mesh = make_mesh(**experiment.mesh)
-    training, data = resolve(experiment, num_devices=mesh.size), experiment.data
-    bucket = data.buckets(_shown_lengths(data))[-1]
-    return update_memory(training, mesh, compile_update(training, mesh, bucket, _both(data)))
-
-
-def _both(data: DataOptions) -> bool:
-    """Whether there are micro-batches that train both directions of a pair."""
-    return any(direction.both for direction in data.directions())
 
 
 def _pretend_devices(experiment: Experiment) -> bool:
@@ -148,37 +150,17 @@ def _pretend_devices(experiment: Experiment) -> bool:
     return True
 
 
-def _shown_lengths(data: DataOptions) -> tuple[int, ...]:
-    """The bucket lengths, or if the text is to tell, possible ones up to the longest."""
-    powers = (2**power for power in range(3, data.limit.bit_length()))
-    return data.bucket_lengths or (*(p for p in powers if p < data.limit), data.limit)
-
-
-def _flops(training: Training, buckets: tuple[Bucket, ...]) -> list[str]:
-    lines, data, objective = [""], training.experiment.data, training.objective
-    if not data.bucket_lengths:
-        lines += [
-            "The bucket lengths will be chosen from the text: the fewest with which "
-            f"{EFFICIENCY:.0%} of the tokens are real,",
-            f"up to {data.longest_bucket} tokens. Some possible ones:",
-        ]
+def _flops(training: Training, buckets: Sequence[Bucket]) -> list[str]:
+    """The table of FLOPs by bucket, and those of an update."""
+    data, objective = training.experiment.data, training.objective
     flops_of = flops.FlopsByShape(objective, training.shapes.params)
-    counts = [flops_of(objective.abstract_batch(bucket, _both(data))) for bucket in buckets]
+    counts = [flops_of(objective.abstract_batch(bucket, data.has_both)) for bucket in buckets]
     unit, size = ("TFLOP", 1e12) if max(counts) >= 1e11 else ("GFLOP", 1e9)
-    lines += [f"bucket length   rows   tokens a side   {unit} per micro-batch"]
+    lines = [f"bucket length   rows   tokens a side   {unit} per micro-batch"]
     for (length, rows), count in zip(buckets, counts):
         lines.append(f"{length:13,} {rows:6,} {length * rows:15,} {count / size:23.3f}")
     least, most = (n(counts) * data.accumulation_steps / size for n in (min, max))
     return [*lines, "", f"FLOPs per update  {least:,.3f} to {most:,.3f} {unit}"]
-
-
-def _programs(data: DataOptions) -> str:
-    each = 2 if data.accumulation_steps > 1 else 1
-    if not data.bucket_lengths:
-        return (
-            f"programs          {each} per bucket length to compile, at most {MOST_BUCKETS * each}"
-        )
-    return f"programs          up to {len(data.bucket_lengths) * each} to compile"
 
 
 def compile_update(training: Training, mesh: Mesh, bucket: Bucket, both: bool) -> Any:
@@ -186,16 +168,12 @@ def compile_update(training: Training, mesh: Mesh, bucket: Bucket, both: bool) -
 
     That is `Steps.train`, or `Steps.more` if an update has several micro-batches.
     """
-    steps = training.steps(mesh)
-    batch, index = (
-        training.objective.abstract_batch(bucket, both),
-        jax.ShapeDtypeStruct((), jnp.int32),
-    )
+    steps, batch = training.steps(mesh), training.objective.abstract_batch(bucket, both)
+    arguments = training.shapes, batch, jax.ShapeDtypeStruct((), jnp.int32)
     if training.experiment.data.accumulation_steps > 1:
-        accumulator = jax.eval_shape(steps.first, training.shapes, batch, index)
-        lowered = steps.more.lower(accumulator, training.shapes, batch, index)
+        lowered = steps.more.lower(jax.eval_shape(steps.first, *arguments), *arguments)
     else:
-        lowered = steps.train.lower(training.shapes, batch, index)
+        lowered = steps.train.lower(*arguments)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     # Half of the time goes into optimizing machine code, which will not run.
     return lowered.compile({"xla_backend_optimization_level": 0} if on_cpu else None)

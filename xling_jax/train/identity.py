@@ -58,24 +58,6 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
     return found
 
 
-def config_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
-    """Compares the `config.json` of a workdir with a complete config, like `difference`.
-
-    Ignores the schedule, which may depend on the size of the data. The vocabulary counts by its
-    options: it may be replaced before a checkpoint is asked for its fingerprint.
-    """
-    vocab, now = with_tuples(saved["vocab"]), current["vocab"]
-    parts = [{name: part[name] for name in vocab.keys() & now.keys()} for part in (vocab, now)]
-    blank = {"vocab_fingerprint": "", "data_fingerprint": "", "version": saved.get("version")}
-    saved = {k: v for k, v in saved.items() if k != "version"} | {"schedule": {"name": ""}}
-    current = {**current, "schedule": saved["schedule"]}
-    if "auto" in (saved["compute_dtype"], current["compute_dtype"]):
-        # Checkpoints know what it was.
-        saved["compute_dtype"] = current["compute_dtype"] = "auto"
-    found = difference({"config": saved, **blank}, {"config": _affecting(current), **blank})
-    return found or first_difference(*parts, path="config.vocab")
-
-
 def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that affect the results of a run; those that a record lacks are by default."""
     config = complete(config)

@@ -198,9 +198,8 @@ def check(experiment: Experiment) -> None:
     """Traces an update, without arrays and data; ValueError for options that allow none."""
     training = resolve(experiment)
     data, objective = experiment.data, training.objective
-    directions, chunks = data.directions(), objective.context.encode_chunks
-    both = any(direction.both for direction in directions)
-    has_two = "target" in objective.reads or all(direction.both for direction in directions)
+    chunks = objective.context.encode_chunks
+    has_two = "target" in objective.reads or all(d.both for d in data.directions())
     sides = 2 if has_two else 1
     # The numbers of rows; where the text tells the bucket lengths, they are multiples of this one.
     chosen = data.batch_size or data.batch_multiple
@@ -211,7 +210,7 @@ def check(experiment: Experiment) -> None:
             "at once"
         )
     loss = lambda params, batch: objective(params, batch, jax.random.key(0), True)
-    batch = objective.abstract_batch(data.buckets()[-1], both)
+    batch = objective.abstract_batch(data.buckets()[-1], data.has_both)
     jax.eval_shape(loss, training.shapes.params, batch)
 
 
