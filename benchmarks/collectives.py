@@ -48,7 +48,7 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     from xling_jax.train.dry_run import update_memory
     from xling_jax.train.flops import FlopsByShape, peak_flops
     from xling_jax.train.mesh import make_mesh
-    from xling_jax.train.state import count_parameters
+    from xling_jax.train.step import count_parameters
     from xling_jax.train.training import resolve
 
     values = {"data.accumulation_steps": 1, "compute_dtype": dtype}

@@ -18,7 +18,7 @@ from xling_jax.train.dry_run import _conventions, published_count
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_schedule
 from xling_jax.train.options import Epoch, resolve_schedule
-from xling_jax.train.state import count_parameters
+from xling_jax.train.step import count_parameters
 from xling_jax.train.training import VocabFacts, check, init_params, make_objective, resolve
 from xling_jax.train.warm_start import put_encoder, put_word_vectors
 

@@ -46,7 +46,7 @@ from xling_jax.train.checkpoint import kept_steps, read_params
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.loop import Corpus, open_batches
 from xling_jax.train.mesh import make_mesh
-from xling_jax.train.state import sharded_shapes
+from xling_jax.train.step import sharded_shapes
 from xling_jax.train.training import VocabFacts, resolve
 
 PUBLISHED = {"weight": 0.25, "negative_weight": 0.5, "margin": 0.5, "num_negatives": 20}

@@ -114,7 +114,7 @@ def make_update(name: str, rows: int) -> Update:
     from xling_jax.config import load
     from xling_jax.train.batching import Bucket
     from xling_jax.train.flops import FlopsByShape
-    from xling_jax.train.state import count_parameters
+    from xling_jax.train.step import count_parameters
     from xling_jax.train.training import resolve
 
     experiment = load(name).replace({"compute_dtype": "bfloat16"})

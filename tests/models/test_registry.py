@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from xling_jax.models.registry import build_encoder, build_model, vocab_layout
-from xling_jax.train.state import count_parameters
+from xling_jax.train.step import count_parameters
 
 TLASER = {"family": "tlaser"}
 

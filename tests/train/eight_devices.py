@@ -21,8 +21,7 @@ from xling_jax.train import mesh as mesh_module
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import AXES, make_mesh, to_global
 from xling_jax.train.objective import Objective, parse_objective
-from xling_jax.train.state import TrainState
-from xling_jax.train.step import make_steps
+from xling_jax.train.step import TrainState, make_steps
 from xling_jax.train.terms.term import Context, all_reads
 
 VOCAB = 30

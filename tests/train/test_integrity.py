@@ -16,7 +16,7 @@ from xling_jax.train.identity import identity
 from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.options import TrainOptions
-from xling_jax.train.state import TrainState, sharded_shapes
+from xling_jax.train.step import TrainState, sharded_shapes
 from xling_jax.train.training import resolve
 
 METRIC = "dev/score"
@@ -149,13 +149,12 @@ def flip_data(checkpoint: Path) -> None:
 def test_a_damaged_best_checkpoint_is_not_exported(saved, shapes, tmp_path, caplog):
     directory = shutil.copytree(saved, tmp_path / "checkpoints")
     with open_checkpoints(directory) as checkpoints:
-        step, params = checkpoints.restore_best(shapes, latest=3)
-        assert step == checkpoints.best_step() == 2
+        step, params = checkpoints.restore_best(shapes)
+        assert step == checkpoints.best_steps()[0] == 2
         expected = make_state(2).params["encoder"]["kernel"]
         np.testing.assert_array_equal(params["encoder"]["kernel"], expected)
         flip_data(directory / "00000002")
-        assert checkpoints.restore_best(shapes, latest=3) is None
-        assert checkpoints.best_step() == 3
+        assert checkpoints.restore_best(shapes)[0] == checkpoints.best_steps()[0] == 3
     assert caplog.text.count("checkpoint 2 in") == 1 and "is damaged" in caplog.text
     assert (directory / "broken-00000002").is_dir()
 
@@ -186,7 +185,7 @@ def test_an_evaluation_is_added_to_what_was_saved(saved, shapes, tmp_path):
     with open_checkpoints(directory) as checkpoints:
         checkpoints.add_evaluation(3, {METRIC: 1.0}, {"evaluated": True})
     with open_checkpoints(directory) as checkpoints:
-        assert checkpoints.best_step() == 3
+        assert checkpoints.best_steps()[0] == 3
         state, step, progress = checkpoints.restore(shapes)
     check_state(state, 3)
     assert step == 3 and progress == {"dev": {METRIC: SCORES[3]}, "evaluated": True}

@@ -16,8 +16,7 @@ from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.metrics import Interval
 from xling_jax.train.optimizer import make_optimizer
-from xling_jax.train.state import abstract_state
-from xling_jax.train.step import make_steps
+from xling_jax.train.step import abstract_state, make_steps
 from xling_jax.train.training import VocabFacts
 
 START = np.array([1.0, -2.0, 0.5], np.float32)

@@ -6,8 +6,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 from xling_jax.train.mesh import AXES, make_mesh
 from xling_jax.train.optimizer import Frozen, frozen, make_optimizer
-from xling_jax.train.state import abstract_state
-from xling_jax.train.step import make_steps
+from xling_jax.train.step import abstract_state, make_steps
 
 START = np.array([1.0, -2.0, 0.5], np.float32)
 

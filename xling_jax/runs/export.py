@@ -55,7 +55,7 @@ def export_checkpoint(
 
     from xling_jax.train.checkpoint import read_params, recorded_dtype
     from xling_jax.train.mesh import make_mesh
-    from xling_jax.train.state import sharded_shapes
+    from xling_jax.train.step import sharded_shapes
     from xling_jax.train.training import VocabFacts, resolve
 
     experiment, vocab = open_run(workdir)

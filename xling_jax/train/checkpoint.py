@@ -31,7 +31,7 @@ from xling_jax.files.whole import write_whole
 from xling_jax.train.identity import difference
 from xling_jax.train.integrity import array_hashes, seal, unseal
 from xling_jax.train.options import TrainOptions
-from xling_jax.train.state import TrainState
+from xling_jax.train.step import TrainState
 
 _logger = logging.getLogger(__name__)
 
@@ -149,14 +149,19 @@ class Checkpoints:
         belongs to another config, vocabulary or corpus, or none is intact.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
-        for step in steps:
-            restored = self._read(step, shapes)
-            if restored is not None:
-                if broken := [newer for newer in steps if newer > step]:
-                    self._rename_broken(broken)
+        step, state, record = self._first_intact(steps, shapes)
+        return state, step, record["progress"]
+
+    def _first_intact(
+        self, steps: Sequence[int], shapes: TrainState
+    ) -> tuple[int, TrainState, dict[str, Any]]:
+        """The first intact checkpoint of these steps; sets those before it aside."""
+        for number, step in enumerate(steps):
+            if (restored := self._read(step, shapes)) is not None:
+                if number:
+                    self._rename_broken(steps[:number])
                     self._manager.reload()
-                state, record = restored
-                return state, step, record.get("progress", {})
+                return step, *restored
         raise self._none_intact(steps)
 
     def _read(self, step: int, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
@@ -223,7 +228,7 @@ class Checkpoints:
         ranked = [step for step in steps if name in self._dev.get(step, {})]
         return sorted(ranked, key=lambda step: (score(self._dev[step][name], goal), step))
 
-    def _rename_broken(self, steps: list[int]) -> None:
+    def _rename_broken(self, steps: Sequence[int]) -> None:
         for step in steps if jax.process_index() == 0 else ():
             target = self._directory / f"broken-{step:08d}"
             target.rmtree(missing_ok=True)
@@ -236,7 +241,7 @@ class Checkpoints:
         where = f"checkpoint {step} in {self._directory}"
         _logger.warning("%s is damaged (%s); %s", where, problem, then)
 
-    def _none_intact(self, steps: list[int]) -> ValueError:
+    def _none_intact(self, steps: Sequence[int]) -> ValueError:
         return ValueError(
             f"{self._directory}: none of the checkpoints {steps} is intact; remove the directory "
             "to start over, or restore it from a backup"
@@ -249,29 +254,23 @@ class Checkpoints:
         """True if all processes are to stop at this step."""
         return self._manager.reached_preemption(step)
 
-    def best_step(self) -> int | None:
-        """Step of the stored checkpoint with the best dev metric, the newest of equals."""
-        ranked = self._ranked(self._manager.all_steps())
-        return ranked[-1] if ranked else None
+    def best_steps(self) -> list[int]:
+        """Steps of the stored checkpoints with the dev metric, the best first."""
+        return self._ranked(self._manager.all_steps())[::-1]
 
-    def restore_best(self, shapes: TrainState, latest: int) -> tuple[int, Any] | None:
-        """Step and parameters of the best intact checkpoint; None if that is `latest`.
+    def restore_best(self, shapes: TrainState) -> tuple[int, Any]:
+        """Step and parameters of the best intact checkpoint, the newest of equals.
 
         ValueError if the metric was measured at none.
         """
-        while (step := self.best_step()) != latest:
-            if step is None:
-                raise ValueError(
-                    f"{self._directory}: no checkpoint has {self._options.best_metric}, which "
-                    "train.export='best' needs; set train.export='last', or compare them with "
-                    "xling evaluate --checkpoint all"
-                )
-            restored = self._read(step, shapes)
-            if restored is not None:
-                return step, restored[0].params
-            self._rename_broken([step])
-            self._manager.reload()
-        return None
+        if not (steps := self.best_steps()):
+            raise ValueError(
+                f"{self._directory}: no checkpoint has {self._options.best_metric}, which "
+                "train.export='best' needs; set train.export='last', or compare them with "
+                "xling evaluate --checkpoint all"
+            )
+        step, state, _ = self._first_intact(steps, shapes)
+        return step, state.params
 
     def wait(self) -> None:
         """Waits until everything is on disk; raises OSError if writing failed."""

@@ -16,7 +16,7 @@ from xling_jax.train import flops
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.mesh import AXES, make_mesh, state_sharding
-from xling_jax.train.state import count_parameters
+from xling_jax.train.step import count_parameters
 from xling_jax.train.training import (
     Training,
     check_batch_multiple,

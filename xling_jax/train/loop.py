@@ -27,9 +27,7 @@ from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter
-from xling_jax.train.profile import Profile
-from xling_jax.train.state import TrainState, count_parameters, sharded_shapes
-from xling_jax.train.step import Steps
+from xling_jax.train.step import Steps, TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.training import (
     Training,
@@ -147,8 +145,6 @@ def train(
         if is_first:
             _write_config(experiment, Path(workdir) / "config.json", resumed=start > 0)
         parameters = counted(count_parameters(shapes.params), "parameter")
-        if training.kept.first_row is not None:
-            parameters += f", of which {training.num_trained:,} are trained"
         _logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
         _logger.info("batches: %s", plan_summary(batches))
         epochs, pairs = options.last_step / epoch.steps, counted(epoch.examples, "pair")
@@ -169,11 +165,11 @@ def train(
             training.steps(mesh),
             checkpoints,
             MetricsWriter(workdir, start, is_first, progress.get("records", 0), evaluations),
-            Profile(options.profile_steps, workdir),
             validation,
             evaluators,
             should_stop,
             callbacks,
+            str(Path(workdir) / "profile"),
         )
         try:
             state, step = run.loop(state, start, progress.get("interval"), begun_s)
@@ -183,7 +179,7 @@ def train(
                 f"{error}; last good checkpoint: {checkpoints.latest_step()} in {workdir}"
             ) from None
         finally:
-            run.profile.close()
+            run.end_trace()
             run.writer.close()
         checkpoints.wait()
         evaluations = checkpoints.evaluations()
@@ -193,9 +189,8 @@ def train(
         # 4. The encoder to export.
         finished = step >= options.last_step and not run.is_due(step)
         exported, params = step, state.params
-        choose = finished and options.export == "best"
-        if choose and (best := checkpoints.restore_best(targets, step)):
-            exported, params = best
+        if finished and options.export == "best" and checkpoints.best_steps()[:1] != [step]:
+            exported, params = checkpoints.restore_best(targets)
     metrics, encoder = evaluations.get(exported, {}), _to_host(params["encoder"])
     return Result(step, options.last_step, encoder, exported, metrics, finished)
 
@@ -288,11 +283,12 @@ class _Run:
     steps: Steps
     checkpoints: Checkpoints
     writer: MetricsWriter
-    profile: Profile
     validation: Validation | None
     evaluators: Sequence[Evaluator]
     should_stop: Callable[[], bool]
     callbacks: Sequence[Callback]
+    trace_directory: str
+    is_tracing: bool = False
     compiling_s: float = 0.0
 
     def loop(
@@ -301,6 +297,7 @@ class _Run:
         """Runs updates start + 1 .. total; returns the state and the number of updates done."""
         options, data = self.training.options, self.training.experiment.data
         total, accumulation, kept = options.last_step, data.accumulation_steps, options.kept_steps
+        traced = options.profile_steps or (0, 0)
         dtype = compute_dtype(self.training.experiment.compute_dtype).name
         peak = flops.peak_flops(jax.local_devices()[0], dtype)
         objective, shapes = self.training.objective.without_remat(), self.training.shapes
@@ -315,9 +312,14 @@ class _Run:
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             compiled_s = self.compiling_s
-            self.profile.begin(step)
+            if step == traced[0]:
+                first = jax.process_index() == 0
+                jax.profiler.start_trace(self.trace_directory, create_perfetto_trace=first)
+                self.is_tracing = True
             state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
-            self.profile.end(step, sums)
+            if step == traced[1]:
+                jax.block_until_ready(sums)
+                self.end_trace()
             if step == start + 1:
                 jax.block_until_ready(sums)
                 elapsed_s = time.monotonic() - begun_s
@@ -356,6 +358,13 @@ class _Run:
             if stopping:
                 return state, step
         return state, max(start, total)
+
+    def end_trace(self) -> None:
+        """Writes the trace of `profile_steps`, if it was begun; a run may end within it."""
+        if self.is_tracing:
+            self.is_tracing = False
+            jax.profiler.stop_trace()
+            _logger.info("trace of updates in %s", self.trace_directory)
 
     def is_due(self, step: int) -> bool:
         """Whether a step is to be evaluated, and no checkpoint has its metrics."""

@@ -28,8 +28,7 @@ from xling_jax.train.optimizer import (
     make_schedule,
 )
 from xling_jax.train.options import Epoch, TrainOptions, resolve_schedule
-from xling_jax.train.state import TrainState, abstract_state
-from xling_jax.train.step import Steps, make_steps
+from xling_jax.train.step import Steps, TrainState, abstract_state, make_steps
 from xling_jax.train.terms.term import Context
 from xling_jax.train.validation import is_validation, losses
 
@@ -88,13 +87,6 @@ class Training:
     kept: Frozen
     init: Callable[[], TrainState]
     shapes: TrainState
-
-    @property
-    def num_trained(self) -> int:
-        """The number of parameters that change."""
-        leaves = jax.tree_util.tree_leaves_with_path(self.shapes.params)
-        shares = ((leaf, self.kept.changes(path, leaf)) for path, leaf in leaves)
-        return sum(round(leaf.size * float(np.mean(share))) for leaf, share in shares)
 
     def steps(self, mesh: Mesh) -> Steps:
         """The functions of an update on a mesh."""
