@@ -3,6 +3,8 @@
 import collections
 import json
 import re
+import threading
+import time
 
 import jax
 import pytest
@@ -11,6 +13,7 @@ from tests.train.synthetic import smoke_experiment, write_corpus
 from xling_jax.config import load
 from xling_jax.runs.train import continued
 from xling_jax.runs.workdir import Workdir
+from xling_jax.train import loop
 from xling_jax.train.loop import open_batches, train
 
 
@@ -65,3 +68,21 @@ def test_a_run_keeps_the_lengths_it_began_with(tmp_path):
     assert continued(experiment, workdir).data.bucket_lengths == ()  # nothing was trained yet
     (tmp_path / "checkpoints/00000004").mkdir(parents=True)
     assert continued(experiment, workdir).data.bucket_lengths == (8, 16, 24)
+
+
+def test_a_program_that_cannot_be_compiled_ends_the_run_with_its_error(tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(loop, "_compile", broken)
+    with pytest.raises(MemoryError, match="too large"):
+        train(with_buckets(6, 1), str(tmp_path), write_corpus(tmp_path / "data", rows=400))
+
+
+def test_a_run_that_is_to_stop_does_not_wait_for_a_program(tmp_path, monkeypatch):
+    corpus, released = write_corpus(tmp_path / "data", rows=400), threading.Event()
+    monkeypatch.setattr(loop, "_compile", lambda *_: released.wait(60))
+    started = time.monotonic()
+    result = train(with_buckets(6, 1), str(tmp_path), corpus, should_stop=lambda: True)
+    released.set()
+    assert (result.step, result.finished) == (0, False) and time.monotonic() - started < 50

@@ -1,5 +1,6 @@
 """The training loop of all families: step, log, evaluate, save; stop at any time and resume."""
 
+import concurrent.futures
 import dataclasses
 import json
 import logging
@@ -40,6 +41,9 @@ from xling_jax.train.validation import SEED, Validation, is_validation
 from xling_jax.version import __version__
 
 _logger = logging.getLogger(__name__)
+
+# Between looks whether the run is to stop while a program compiles, in seconds.
+_POLL_S = 0.2
 
 Evaluator = Callable[[Any, int], Mapping[str, float]]  # (encoder params, step) -> metrics
 
@@ -96,8 +100,8 @@ def train(
             the same time, with parameters on all their devices.
         goal_of: whether a metric of theirs is better if it is higher (`max`) or lower (`min`).
         begin_with: maps the random parameters of a new run to its initial ones.
-        should_stop: called after every update; True saves and returns. In one process; several stop
-            as `jax.distributed` is told.
+        should_stop: called after every update and while a program compiles; True saves and returns.
+            In one process; several stop as `jax.distributed` is told.
         checkpoint_directory: instead of `workdir/checkpoints`; may be a URL.
         callbacks: of the program that trains.
 
@@ -118,6 +122,8 @@ def train(
     options, objective, shapes = training.options, training.objective, training.shapes
     goal = lambda metric: "min" if is_validation(metric) else goal_of(metric)
     validation = None
+    if jax.process_count() > 1:  # they must agree on the step at which they stop
+        should_stop = lambda: False
     if experiment.data.validation_pairs:
         held_out = open_validation(experiment, corpus)
         check_validation_metrics(training, held_out.directions)
@@ -273,6 +279,10 @@ def _open(
     )
 
 
+class _CompilationStopped(Exception):
+    """The run is to stop while a program compiles, before any array is donated."""
+
+
 @dataclasses.dataclass
 class _Run:
     """The loop, and what it uses."""
@@ -289,6 +299,7 @@ class _Run:
     callbacks: Sequence[Callback]
     trace_directory: str
     is_tracing: bool = False
+    compiled: set[Any] = dataclasses.field(default_factory=set)
     compiling_s: float = 0.0
 
     def loop(
@@ -309,6 +320,7 @@ class _Run:
             with interval.pause():
                 dev = self._evaluate(state, start)
             self.checkpoints.add_evaluation(start, dev, {"records": self.writer.num_records})
+        dev: Mapping[str, float] = {}
         for step in range(start + 1, total + 1):
             micro_batches = [to_global(self.mesh, next(source)) for _ in range(accumulation)]
             compiled_s = self.compiling_s
@@ -316,7 +328,12 @@ class _Run:
                 first = jax.process_index() == 0
                 jax.profiler.start_trace(self.trace_directory, create_perfetto_trace=first)
                 self.is_tracing = True
-            state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
+            try:
+                state, sums = self._update(state, micro_batches, (step - 1) * accumulation)
+            except _CompilationStopped:
+                interval.drain()
+                self._save(state, step - 1, dev, interval.progress())
+                return state, step - 1
             if step == traced[1]:
                 jax.block_until_ready(sums)
                 self.end_trace()
@@ -395,19 +412,29 @@ class _Run:
         """One update from its micro-batches."""
         index = lambda i: np.int32(first_index + i)
         if len(micro_batches) == 1:
-            return self._call(self.steps.train, state, micro_batches[0], index(0))
-        accumulator = self._call(self.steps.first, state, micro_batches[0], index(0))
+            return self._call("train", state, micro_batches[0], index(0))
+        accumulator = self._call("first", state, micro_batches[0], index(0))
         for number, batch in enumerate(micro_batches[1:], 1):
-            accumulator = self._call(self.steps.more, accumulator, state, batch, index(number))
-        return self._call(self.steps.apply, state, accumulator)
+            accumulator = self._call("more", accumulator, state, batch, index(number))
+        return self._call("apply", state, accumulator)
 
-    def _call(self, function: Any, *arguments: Any) -> Any:
-        """Calls a function of `Steps`, which compiles it for shapes that it has not seen."""
-        known, started = function._cache_size(), time.monotonic()
-        result = function(*arguments)  # returns once compiled; runs in the background
-        if function._cache_size() > known:
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Calls a function of `Steps`; a thread compiles it for new shapes, so that a run can stop.
+
+        All but `apply` end with a micro-batch and its index.
+        """
+        function, started = getattr(self.steps, name), time.monotonic()
+        program = name, *(array.shape for array in jax.tree.leaves(arguments[-2]))
+        if program not in self.compiled:
+            pool = concurrent.futures.ThreadPoolExecutor(1)
+            compiling = pool.submit(_compile, function, arguments)
+            while not concurrent.futures.wait([compiling], timeout=_POLL_S).done:
+                if self.should_stop():
+                    raise _CompilationStopped
+            compiling.result()
+            self.compiled.add(program)
             self.compiling_s += time.monotonic() - started
-        return result
+        return function(*arguments)
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         self.writer.write(step, values)
@@ -438,6 +465,10 @@ class _Run:
             callback.on_evaluation(step, dict(dev), encoder)
         _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in dev.items()))
         return dev
+
+
+def _compile(function: Any, arguments: Any) -> None:
+    function.lower(*arguments).compile()
 
 
 @jax.jit
