@@ -8,10 +8,11 @@ import pytest
 
 from tests.train.synthetic import VOCAB_SIZE, write_corpus
 from xling_jax.cli import align
-from xling_jax.config import ConfigError, find_config, load, load_options
+from xling_jax.config import find_config, load, load_options
 from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.documents import lawdr
 from xling_jax.encode.documents import MODES
+from xling_jax.options import OptionError
 from xling_jax.text import splitting
 from xling_jax.train import loop
 from xling_jax.train.dry_run import _conventions, published_count
@@ -94,7 +95,7 @@ def test_a_config_holds_what_it_uses_and_has_the_learning_rate_of_its_recipe(nam
         if size == "smoke":
             check(experiment)
     for size in {*ALL, "huge"} - {*sizes}:
-        with pytest.raises(ConfigError, match=f"size='{size}' must be one of {sizes[0]}, "):
+        with pytest.raises(OptionError, match=f"size='{size}' must be one of {sizes[0]}, "):
             load(of_size(name, size))
 
 
@@ -307,7 +308,7 @@ def test_keys_of_an_alignment_config_are_arguments_of_the_command():
     ],
 )
 def test_wrong_arguments_and_overrides_are_one_line(argument, override, message):
-    with pytest.raises(ConfigError, match=message) as error:
+    with pytest.raises(OptionError, match=message) as error:
         check(load(argument, [override] if override else []))
     assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
 
@@ -324,7 +325,7 @@ def test_wrong_arguments_and_overrides_are_one_line(argument, override, message)
 def test_an_error_in_a_config_file_is_one_line_that_names_it(tmp_path, text, message):
     path = tmp_path / "own.py"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=f"--config {path}: .*{message}") as error:
+    with pytest.raises(OptionError, match=f"--config {path}: .*{message}") as error:
         load(str(path))
     assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
 

@@ -11,7 +11,7 @@ import logging
 import runpy
 import traceback
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _NOUNS = {int: "a whole number", float: "a number", bool: "True or False", dict: "a section"}
-
-
-class ConfigError(OptionError):
-    """A config file, its argument or a key is wrong."""
 
 
 def parse_argument(
@@ -77,7 +73,7 @@ def find_config(name_or_path: str) -> Path:
     if path.name == name_or_path and path.stem in packaged:
         return packaged[path.stem]
     hint = did_you_mean(path.stem, packaged) or f"packaged are {', '.join(sorted(packaged))}"
-    raise ConfigError(f"--config {name_or_path}: no such file or packaged config; {hint}")
+    raise OptionError(f"--config {name_or_path}: no such file or packaged config; {hint}")
 
 
 def _packaged() -> Path:
@@ -98,14 +94,14 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
         overrides: `--config.a.b=value`; of several for one key the last counts.
 
     Raises:
-        ConfigError: for a missing file, an error in it, a wrong argument, an unknown key or a wrong
+        OptionError: for a missing file, an error in it, a wrong argument, an unknown key or a wrong
             value.
     """
     from xling_jax.eval.tasks import TASKS
     from xling_jax.train.experiment import Experiment
 
     config, given = _run_config_file(path).to_dict(), _by_key(overrides)
-    with _naming(path):
+    try:
         model = given.get("train.model_init", config.get("train", {}).get("model_init"))
         if model and not config.get("encoder"):
             _take_encoder(config, model)
@@ -115,6 +111,10 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
         for task in config.get("evaluation", {}):
             check_choice("evaluation", task, TASKS)
         return Experiment.of(config)
+    except OptionError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise OptionError(f"--config {path}: {one_line(error)}") from error
 
 
 def load_options(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -133,23 +133,10 @@ def _by_key(overrides: Sequence[str]) -> dict[str, str]:
     return {key: text for key, _, text in pairs}
 
 
-@contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Makes errors name the config file."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except OptionError as error:
-        raise ConfigError(str(error)) from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"--config {path}: {one_line(error)}") from error
-
-
 def _run_config_file(path: str) -> ConfigDict:
     """Runs `get_config` of `FILE:ARG`.
 
-    ConfigError for a missing file, or any error in it: a config is a program of the user's.
+    OptionError for a missing file, or any error in it: a config is a program of the user's.
     """
     name, colon, arg = path.partition(":")
     file = find_config(name)
@@ -162,16 +149,16 @@ def _run_config_file(path: str) -> ConfigDict:
             raise ValueError(f"get_config must return a ConfigDict; found {type(config).__name__}")
         return config
     except SyntaxError as error:
-        raise ConfigError(f"--config {path}: line {error.lineno}: {error.msg}") from error
+        raise OptionError(f"--config {path}: line {error.lineno}: {error.msg}") from error
     except ValueError as error:  # of `parse_argument`: the user's words, not the file's
-        raise ConfigError(f"--config {path}: {one_line(error)}") from error
+        raise OptionError(f"--config {path}: {one_line(error)}") from error
     except Exception as error:
         lines = [
             f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)
         ]
         where = f"line {lines[-1]}: " if lines else ""
         text = f"{where}{type(error).__name__}: {one_line(error)}"
-        raise ConfigError(f"--config {path}: {text}") from error
+        raise OptionError(f"--config {path}: {text}") from error
 
 
 def _override(config: dict[str, Any], given: Mapping[str, str]) -> None:
@@ -195,7 +182,7 @@ def _override(config: dict[str, Any], given: Mapping[str, str]) -> None:
             part, default = part.setdefault(name, {}), default.get(name, {})
             if not isinstance(part, dict) or not isinstance(default, dict):
                 where = ".".join(["config", *path[: number + 1]])
-                raise ConfigError(
+                raise OptionError(
                     f"--config.{key}: {where} is a value and has no keys; set {where} itself"
                 )
         value = _parsed(key, text, default.get(last))
@@ -217,11 +204,11 @@ def _parsed(key: str, text: str, now: Any) -> Any:
         value = {"true": True, "false": False}.get(text.lower(), text)
     if isinstance(now, tuple) and not isinstance(value, (tuple, list)):
         if value == text and "," in text:
-            raise ConfigError(f"--config.{key}={text}: must be a tuple, such as ('a', 'b')")
+            raise OptionError(f"--config.{key}={text}: must be a tuple, such as ('a', 'b')")
         value = (value,)
     number = isinstance(now, float) and type(value) is int
     if (noun := _NOUNS.get(type(now))) and type(value) is not type(now) and not number:
-        raise ConfigError(f"--config.{key}={text}: must be {noun}")
+        raise OptionError(f"--config.{key}={text}: must be {noun}")
     return tuple(value) if isinstance(value, list) else value
 
 

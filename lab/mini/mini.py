@@ -20,7 +20,8 @@ from mini_text import (
 )
 from mini_words import WORD_VECTORS, ratings_of_vader, there
 
-from xling_jax.config import ConfigError, load
+from xling_jax.config import load
+from xling_jax.options import OptionError
 from xling_jax.train.experiment import Experiment
 
 # Files made in the workdir, and what writes them.
@@ -74,7 +75,7 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         experiment = load(args.config, overrides)
-    except ConfigError as error:
+    except OptionError as error:
         parser.error(str(error))
     for path in sorted((args.data / "parallel").glob("*.tsv.gz")):
         if path.name.startswith(NOT_PUBLISHABLE):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments, write_tsv
 from xling_jax.cli import main
-from xling_jax.config import ConfigError, load
+from xling_jax.config import load
 from xling_jax.eval.during_training import make_evaluators, read_evaluation
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
@@ -101,7 +101,7 @@ def test_missing_data_and_a_metric_that_nothing_measures_are_wrong_use(tmp_path)
 def test_a_config_may_name_any_task_of_the_registry():
     experiment = load("ct_laser:smoke", [f"--config.evaluation.{task}=('a',)" for task in TASKS])
     assert all(experiment.evaluation[task] == ("a",) for task in TASKS)
-    with pytest.raises(ConfigError, match="minning.*did you mean mining"):
+    with pytest.raises(OptionError, match="minning.*did you mean mining"):
         load("ct_laser:smoke", ["--config.evaluation.minning=('a',)"])
 
 
@@ -112,7 +112,7 @@ def test_a_string_is_one_path():
         assert experiment.evaluation[task] == ("my/dev.tsv",)
         assert experiment.preparation.evaluation == ("my/dev.tsv",)
     for wrong in ("5", "(5,)", ""):
-        with pytest.raises(ConfigError, match=f"evaluation.{task}=.*must be a path or several"):
+        with pytest.raises(OptionError, match=f"evaluation.{task}=.*must be a path or several"):
             load("ct_laser:smoke", [f"{override}={wrong}"])
 
 

@@ -16,7 +16,7 @@ from xling_jax.models.numpy_static import (
     hash_feature,
 )
 from xling_jax.models.static import StaticEncoder
-from xling_jax.train.optimizer import Frozen, frozen
+from xling_jax.train.optimizer import frozen, trained_parts
 
 VOCAB, WIDTH, ROWS = 50, 8, 16
 
@@ -117,12 +117,13 @@ def test_keys_that_cannot_be_are_refused(keys):
 
 def test_keys_are_not_trained():
     params = {"encoder": {"feature_keys": jnp.array([3.0, 9.0]), "embedding": jnp.ones((2, 2))}}
-    optimizer = frozen(optax.adamw(0.1, weight_decay=0.1), Frozen(NOT_TRAINED))
+    trained = trained_parts(params, NOT_TRAINED)
+    optimizer = frozen(optax.adamw(0.1, weight_decay=0.1), trained)
     updates, state = optimizer.update(params, optimizer.init(params), params)
     assert (updates["encoder"]["feature_keys"] == 0).all()
     assert (updates["encoder"]["embedding"] < 0).all()
-    plain = optax.adamw(0.1, weight_decay=0.1).init(params)
-    assert jax.tree.structure(state) == jax.tree.structure(plain)
+    moments = [leaf.shape for leaf in jax.tree.leaves(state) if leaf.ndim]
+    assert moments == [(2, 2), (2, 2)]  # of the table alone
 
 
 @pytest.mark.parametrize("name", FEATURES)

@@ -95,14 +95,3 @@ def test_a_stop_at_an_evaluation_does_not_change_which_step_is_best(
 
 def _interrupt(*_):
     raise KeyboardInterrupt
-
-
-@pytest.mark.exhaustive
-def test_a_continued_run_records_what_it_began_with(run, tmp_path, caplog):
-    begun = lambda: json.loads((tmp_path / "config.json").read_text())["train"]["model_init"]
-    run(tmp_path, total_steps=2, evaluate=False, model_init="a")
-    run(tmp_path, total_steps=4, evaluate=False, model_init="a")
-    assert begun() == "a" and "has no effect" not in caplog.text
-    run(tmp_path, total_steps=6, evaluate=False, model_init="b")
-    assert begun() == "a"
-    assert "train.model_init='b' has no effect on a run with checkpoints; it" in caplog.text

@@ -5,7 +5,7 @@ import optax
 from jax.sharding import AbstractMesh, AxisType
 
 from xling_jax.train.mesh import AXES, make_mesh
-from xling_jax.train.optimizer import Frozen, frozen, make_optimizer
+from xling_jax.train.optimizer import frozen, make_optimizer, trained_parts
 from xling_jax.train.step import abstract_state, make_steps
 
 START = np.array([1.0, -2.0, 0.5], np.float32)
@@ -75,14 +75,12 @@ def test_what_is_not_trained_counts_neither_in_the_norm_nor_in_clipping():
         loss, sums = loss_fn({"w": params["w"]}, batch, key, train)
         return loss + 100 * params["b"].sum(), sums
 
-    optimizer, kept = (
-        make_optimizer("sgd", schedule=lambda _: 0.1, clip_global_norm=0.25),
-        Frozen(("b",)),
-    )
+    optimizer = make_optimizer("sgd", schedule=lambda _: 0.1, clip_global_norm=0.25)
     init_params = lambda key: {"w": jnp.asarray(START), "b": jnp.ones(2)}
-    init, shapes = abstract_state(init_params, frozen(optimizer, kept), 0)
-    arguments = (frozen(optimizer, kept), make_mesh(1, 1), shapes, 0)
-    steps = make_steps(with_bias, *arguments, kept=kept)
+    trained = trained_parts(init_params(None), ("b",))
+    init, shapes = abstract_state(init_params, frozen(optimizer, trained), 0)
+    arguments = (frozen(optimizer, trained), make_mesh(1, 1), shapes, 0)
+    steps = make_steps(with_bias, *arguments, trained=trained)
     state, sums = steps.train(init(), make_batch(0), np.int32(0))
     alone, steps = make(optimizer)
     alone, expected = steps.train(alone, make_batch(0), np.int32(0))

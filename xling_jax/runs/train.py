@@ -192,4 +192,5 @@ def continued(experiment: Experiment, workdir: Workdir) -> Experiment:
         raise ValueError(
             f"{path}: is not the config of a run; restore it, or remove it and start again"
         )
-    return experiment.with_bucket_lengths(saved["data"].get("bucket_lengths", ()))
+    lengths = tuple(saved["data"].get("bucket_lengths", ()))
+    return experiment.replace({"data.bucket_lengths": lengths})

@@ -183,12 +183,6 @@ class Experiment:
             section[last] = value
         return Experiment.of(config)
 
-    def with_bucket_lengths(self, lengths: Sequence[int]) -> "Experiment":
-        """The same with the bucket lengths in use, which a continued run must share."""
-        data = dataclasses.replace(self.data, bucket_lengths=tuple(lengths))
-        section = self.config["data"] | {"bucket_lengths": data.bucket_lengths}
-        return dataclasses.replace(self, data=data, config={**self.config, "data": section})
-
     def train_options(self, epoch: Epoch) -> TrainOptions:
         """`train` with durations in steps, given the length of a pass over the data."""
         return _train_options(self.config["train"], epoch)

@@ -26,12 +26,13 @@ def array_hashes(tree: Any) -> dict[str, str]:
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     # Each device sums what it holds. Sums over devices would be as many collectives as arrays.
-    terms = [
-        (number, _sum_terms(shard.data, *_place(shard, leaf.shape)))
-        for number, (_, leaf) in enumerate(leaves)
-        for shard in leaf.addressable_shards
-        if shard.replica_id == 0
-    ]
+    terms = []
+    for number, (_, leaf) in enumerate(leaves):
+        for shard in leaf.addressable_shards:
+            if shard.replica_id == 0:
+                starts = np.array([part.start or 0 for part in shard.index], np.uint32)
+                shape = np.array(leaf.shape, np.uint32)
+                terms.append((number, _sum_terms(shard.data, starts, shape)))
     sums = np.zeros((len(leaves), len(_LANES)), np.uint32)
     for number, term in terms:
         sums[number] += np.asarray(term)
@@ -57,15 +58,12 @@ def unseal(text: str) -> dict[str, Any]:
     return record["content"]
 
 
-def _place(shard: jax.Shard, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Where a shard begins in its array, and the array's shape, both uint32 [axes]."""
-    starts = [part.start or 0 for part in shard.index]
-    return np.array(starts, np.uint32), np.array(shape, np.uint32)
-
-
 @jax.jit
 def _sum_terms(part: jax.Array, starts: jax.Array, shape: jax.Array) -> jax.Array:
-    """uint32 [2], two independent sums over the numbers in a part of an array."""
+    """uint32 [2], two independent sums over the numbers in a part of an array.
+
+    The part begins at `starts` in an array of `shape`, uint32 [axes].
+    """
     words = _words(part)
     position = jnp.zeros(words.shape, jnp.uint32)
     for axis in range(words.ndim):

@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 from xling_jax.corpora.shards import VALIDATION, pair_name
 from xling_jax.devices import compute_dtype
 from xling_jax.files.progress import counted
-from xling_jax.files.whole import read_json, write_json
+from xling_jax.files.whole import write_json
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions, TranslationBatches, plan_summary, read_batches
@@ -116,7 +116,8 @@ def train(
     _check_processes(experiment)
     mesh = make_mesh(**experiment.mesh)
     batches = open_batches(experiment, corpus)
-    experiment = experiment.with_bucket_lengths([b.length for b in batches.plan.buckets])
+    lengths = tuple(bucket.length for bucket in batches.plan.buckets)
+    experiment = experiment.replace({"data.bucket_lengths": lengths})
     epoch = batches.epoch(experiment.data.accumulation_steps)
     training = resolve(experiment, corpus.vocab, num_devices=mesh.size, epoch=epoch)
     options, objective, shapes = training.options, training.objective, training.shapes
@@ -149,7 +150,7 @@ def train(
             _logger.info("resuming from checkpoint %d", start)
         is_first = jax.process_index() == 0
         if is_first:
-            _write_config(experiment, Path(workdir) / "config.json", resumed=start > 0)
+            write_json(Path(workdir) / "config.json", _versioned(experiment))
         parameters = counted(count_parameters(shapes.params), "parameter")
         _logger.info("%s, %s, computing in %s", parameters, counted(mesh.size, "device"), dtype)
         _logger.info("batches: %s", plan_summary(batches))
@@ -208,20 +209,6 @@ def _check_processes(experiment: Experiment) -> None:
     found = first_difference(json.loads(first), json.loads(own), "in process 0", here)
     if found := next(filter(None, texts_of_processes(found or "")), ""):
         raise ValueError(f"{found}; start all processes with the same arguments and version")
-
-
-def _write_config(experiment: Experiment, path: Path, resumed: bool) -> None:
-    """Writes `config.json`; what a resumed run began with stays in it."""
-    values = _versioned(experiment)
-    values["train"] = dict(values["train"])
-    before = (read_json(path) or {}).get("train", {}) if resumed else {}
-    for name in ("model_init", "word_vectors"):
-        now = values["train"][name]
-        if before.get(name, now) != now:
-            line = "train.%s=%r has no effect on a run with checkpoints; it began with %r"
-            _logger.warning(line, name, now, before[name])
-            values["train"][name] = before[name]
-    write_json(path, values)
 
 
 def _versioned(experiment: Experiment) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Optimizers and schedules: those of optax by name, PyTorch's amsgrad, and two schedules."""
 
-import dataclasses
-import functools
 import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -194,70 +192,60 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformationExtraArg
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-@dataclasses.dataclass(frozen=True)
-class Frozen:
-    """Which parameters training never changes.
+def trained_parts(params: Any, names: Collection[str] = (), first_row: int | None = None) -> Any:
+    """What training changes of each parameter: True, False, or its rows as [rows, 1 ..] bool.
 
-    Attributes:
-        names: those of parameters, or of modules with all that is in them, wherever they are, or
-            parts of paths, such as `encoder/blocks_0`.
-        first_row: all of the encoder but the rows of token tables from this one on; None for no
-            more than the names.
+    Args:
+        params: arrays or shapes.
+        names: of parameters that stay, or of modules with all that is in them, wherever they are,
+            or parts of paths, such as `encoder/blocks_0`.
+        first_row: of the encoder, only the rows of token tables from this one on change; None for
+            no more than the names.
     """
 
-    names: Collection[str] = ()
-    first_row: int | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.names) or self.first_row is not None
-
-    def changes(self, path: Sequence[Any], leaf: Any) -> bool | np.ndarray:
-        """Whether a parameter changes, or which of its rows, [rows, 1 ..] bool."""
-        if is_named(path, self.names):
+    def changes(path: Sequence[Any], leaf: Any) -> bool | np.ndarray:
+        if is_named(path, names):
             return False
-        if self.first_row is None or path[0].key != "encoder":
+        if first_row is None or path[0].key != "encoder":
             return True
-        if path[-1].key not in TOKEN_TABLES or self.first_row >= len(leaf):
+        if path[-1].key not in TOKEN_TABLES or first_row >= len(leaf):
             return False
-        return np.expand_dims(np.arange(len(leaf)) >= self.first_row, (*range(1, leaf.ndim),))
+        return np.expand_dims(np.arange(len(leaf)) >= first_row, (*range(1, leaf.ndim),))
 
-    def choose(self, path: Sequence[Any], changing: jax.Array, fixed: jax.Array) -> jax.Array:
-        """The elements of the first array that change, and the others of the second."""
-        changes = self.changes(path, changing)
-        if isinstance(changes, bool):
-            return changing if changes else fixed
-        return jnp.where(changes, changing, fixed)
+    return jax.tree_util.tree_map_with_path(changes, params)
 
 
-NOTHING_FROZEN = Frozen()
+def _choose(trained: Any, changing: Any, fixed: Any) -> Any:
+    """The elements of one tree that `trained_parts` names, and the others of another."""
+
+    def choose(part: bool | np.ndarray, changing: jax.Array, fixed: jax.Array) -> jax.Array:
+        if isinstance(part, bool):
+            return changing if part else fixed
+        return jnp.where(part, changing, fixed)
+
+    return jax.tree.map(choose, trained, changing, fixed)
 
 
 def frozen(
-    optimizer: optax.GradientTransformation, kept: Frozen
+    optimizer: optax.GradientTransformation, trained: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """The optimizer that never changes some parameters.
+    """The optimizer that changes only `trained_parts`; parameters that stay have no state.
 
     A gradient of zero, as of `with_constants`, does not suffice: weight decay changes them as well.
-    With `first_row`, what does not change has no state either.
     """
-    if kept.first_row is not None:
-        label = lambda path, leaf: "kept" if kept.changes(path, leaf) is False else "trained"
-        labels = functools.partial(jax.tree_util.tree_map_with_path, label)
-        optimizer = optax.partition({"trained": optimizer, "kept": optax.set_to_zero()}, labels)
-    optimizer = optax.with_extra_args_support(optimizer)
+    labels = jax.tree.map(lambda part: "kept" if part is False else "trained", trained)
+    optimizer = optax.partition({"trained": optimizer, "kept": optax.set_to_zero()}, labels)
 
     def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, params, **more)
-        keep = lambda path, leaf: kept.choose(path, leaf, jnp.zeros_like(leaf))
-        return jax.tree_util.tree_map_with_path(keep, updates), state
+        return _choose(trained, updates, jax.tree.map(jnp.zeros_like, updates)), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
-def with_constants(params: Any, kept: Frozen) -> Any:
+def with_constants(params: Any, trained: Any) -> Any:
     """The parameters; those that `frozen` keeps have no gradient, and it is not computed."""
-    fix = lambda path, leaf: kept.choose(path, leaf, jax.lax.stop_gradient(leaf))
-    return jax.tree_util.tree_map_with_path(fix, params)
+    return _choose(trained, params, jax.lax.stop_gradient(params))
 
 
 def is_named(path: Sequence[Any], names: Collection[str]) -> bool:

@@ -14,7 +14,7 @@ from xling_jax.sharding import rows_over
 from xling_jax.train.loss_scale import loss_scale, scale_metrics
 from xling_jax.train.mesh import batch_sharding, replicated, state_sharding
 from xling_jax.train.objective import LossFn
-from xling_jax.train.optimizer import NOTHING_FROZEN, Frozen, with_constants
+from xling_jax.train.optimizer import with_constants
 from xling_jax.train.terms.term import Sums
 
 
@@ -92,14 +92,14 @@ def make_steps(
     shapes: TrainState,
     seed: int,
     read_twice: Sequence[str] = (),
-    kept: Frozen = NOTHING_FROZEN,
+    trained: Any = None,
 ) -> Steps:
     """Jits the step functions on a mesh; the old state and accumulator are donated.
 
     The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index). The
     gradients of an accumulator are multiplied by the loss scale, if the optimizer has one.
-    `read_twice` is the path of the table that `copy_to_devices` copies. What is `kept`, which the
-    optimizer must not change, has gradients of zero.
+    `read_twice` is the path of the table that `copy_to_devices` copies. What is not `trained` (see
+    `optimizer.trained_parts`; None for all), which the optimizer must not change, has no gradient.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     state_shardings = state_sharding(mesh, shapes)
@@ -119,7 +119,9 @@ def make_steps(
         multiplier = loss_scale(state.opt_state)
 
         def loss(params: Any) -> tuple[jax.Array, Sums]:
-            value, sums = loss_of_whole(with_constants(params, kept), batch, key, True)
+            if trained is not None:
+                params = with_constants(params, trained)
+            value, sums = loss_of_whole(params, batch, key, True)
             return (value if multiplier is None else value * multiplier), sums
 
         with rows_over(mesh):

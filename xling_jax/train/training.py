@@ -21,11 +21,11 @@ from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective
 from xling_jax.train.optimizer import (
-    Frozen,
     frozen,
     is_named,
     make_optimizer,
     make_schedule,
+    trained_parts,
 )
 from xling_jax.train.options import Epoch, TrainOptions, resolve_schedule
 from xling_jax.train.step import Steps, TrainState, abstract_state, make_steps
@@ -75,8 +75,8 @@ class VocabFacts:
 class Training:
     """An experiment on its data and devices: bucket lengths in use, durations in steps.
 
-    Parameters that are `kept` stay as they are; `init` creates the initial state, whose
-    `shapes` are known before.
+    `trained` are the parts of the parameters that change, None for all; `init` creates the initial
+    state, whose `shapes` are known before.
     """
 
     experiment: Experiment
@@ -84,7 +84,7 @@ class Training:
     schedule: Mapping[str, Any]
     objective: Objective
     optimizer: optax.GradientTransformation
-    kept: Frozen
+    trained: Any
     init: Callable[[], TrainState]
     shapes: TrainState
 
@@ -97,7 +97,7 @@ class Training:
             self.shapes,
             self.experiment.seed,
             self.objective.read_twice,
-            self.kept,
+            self.trained,
         )
 
 
@@ -125,21 +125,20 @@ def resolve(
         rate = optax.join_schedules(rates, train.stages[:-1])
     optimizer = make_optimizer(schedule=rate, **experiment.optimizer)
     has_features = experiment.config["encoder"].get("features")
-    vocab_options, first_row = experiment.preparation.vocab, None
-    if vocab_options.extend and train.new_rows_only:
-        first_row = vocab_options.size
-    names = {*train.frozen, *(NOT_TRAINED if has_features else ())}
-    kept = Frozen(names, first_row)
-    if kept:
-        optimizer = frozen(optimizer, kept)
+    extended = experiment.preparation.vocab
+    first_row = extended.size if extended.extend and train.new_rows_only else None
+    objective = make_objective(experiment, vocab, num_devices)
+    model, trained = objective.context.model, None
+    if (names := {*train.frozen, *(NOT_TRAINED if has_features else ())}) or first_row is not None:
+        params = jax.eval_shape(init_params(model), jax.random.key(0))
+        trained = trained_parts(params, names, first_row)
+        optimizer = frozen(optimizer, trained)
     if compute_dtype(experiment.compute_dtype) == jnp.float16:
         optimizer = with_loss_scale(optimizer)
-    objective = make_objective(experiment, vocab, num_devices)
-    model = objective.context.model
     init, shapes = abstract_state(init_params(model), optimizer, experiment.seed)
     _check_dim(model, shapes.params)
     _check_frozen(train.frozen, shapes.params)
-    training = Training(experiment, train, schedule, objective, optimizer, kept, init, shapes)
+    training = Training(experiment, train, schedule, objective, optimizer, trained, init, shapes)
     check_validation_metrics(training)
     return training
 

@@ -14,7 +14,6 @@ from xling_jax.losses.contrastive import (
 from xling_jax.losses.distance import distance_constraint, squared_distance
 from xling_jax.losses.distillation import distillation_loss
 from xling_jax.models.numpy_static import NOT_TRAINED
-from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 from xling_jax.train.terms.term import (
     Context,
@@ -31,7 +30,7 @@ from xling_jax.train.terms.term import (
 class NestedTerm(Term):
     """A term that compares sentence vectors, of one width or several nested ones.
 
-        L = Σ_w c_w · L(first w dimensions)            (Kusupati et al. 2022, Eq. 1)
+        L = Σ_w L(first w dimensions)            (Kusupati et al. 2022, Eq. 1 with all c_w = 1)
 
     The first dimensions then suffice where space is short (`Encoder.truncated`). A cosine is that
     of the truncated vectors, so of length 1; dot products and distances take them as they are.
@@ -41,24 +40,17 @@ class NestedTerm(Term):
 
     Attributes:
         widths: w, ascending, the last that of the encoder; empty for whole vectors only.
-        width_weights: c_w; empty for 1 each.
     """
 
     widths: tuple[int, ...] = ()
-    width_weights: tuple[float, ...] = ()
 
     sums_pairs = True
 
     def __post_init__(self):
-        widths, weights = tuple(self.widths), tuple(self.width_weights)
+        widths = tuple(self.widths)
         object.__setattr__(self, "widths", widths)
-        object.__setattr__(self, "width_weights", weights or (1.0,) * len(widths))
         if any(not 0 < low < high for low, high in zip((0.5, *widths), widths)):
             raise ValueError(f"widths={widths} must be positive and ascending")
-        if len(self.width_weights) != len(widths):
-            raise ValueError(f"width_weights={weights} must be one for each of widths={widths}")
-        for weight in weights:
-            check_number(weight, "width_weights", at_least=0)
 
     def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """See `Term`; the metrics are those of the whole vectors."""
@@ -67,11 +59,11 @@ class NestedTerm(Term):
             raise ValueError(
                 f"widths={self.widths} must end with the {dim} dimensions of the encoder"
             )
-        for width, weight in zip(self.widths or (dim,), self.width_weights or (1.0,)):
+        for width in self.widths or (dim,):
             source, target = inputs.source[:, :width], inputs.target[:, :width]
             cut = dataclasses.replace(inputs, source=source, target=target)
             value, sums = self.compare(context, cut)
-            total += weight * value
+            total += value
         return of_pairs(total, context, inputs) if self.sums_pairs else total, sums
 
     def compare(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
