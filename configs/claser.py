@@ -51,7 +51,6 @@ def get_config(arg: str = ""):
         "negative_weight": 0.5,  # λ / β
         "margin": 0.5,  # α
         "num_negatives": 20,  # N_s
-        "distance": "l2",
     }
 
     config.optimizer = {"name": "adam", "b1": 0.9, "b2": 0.98, "clip_global_norm": 25.0}
