@@ -88,7 +88,7 @@ setup(
         "peers": [
             *["datasets>=3", "faiss-cpu", "jax2onnx>=0.17"],
             *["model2vec", "mteb>=2", "onnx>=1.18", "onnxruntime>=1.22", "openai", "pandas"],
-            *["peft", "pyarrow>=17", "selenium"],
+            *["pyarrow>=17", "selenium"],
             *["sentence-transformers", "transformers>=5"],
         ],
         "test": [

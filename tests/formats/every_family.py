@@ -115,10 +115,9 @@ def _laser2(layers: int, folder: Path) -> Encode:
 
 
 _ROPES = {
-    "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0},
+    "full_attention": {"rope_type": "default", "rope_theta": 500.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
 }
-_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 
 _TRANSFORMERS = {
     "BERT": ("bert", "first", {"hidden_act": "gelu_new", "layer_norm_eps": 0.1}),
@@ -138,27 +137,13 @@ _ROTARY = {
     "Qwen3": (
         "qwen3",
         "last",
-        {
-            "attention_bias": True,
-            "use_sliding_window": True,
-            "sliding_window": 5,
-            "max_window_layers": 1,
-            "rope_parameters": {**_YARN, "rope_theta": 300.0},
-        },
+        {"attention_bias": True, "rope_parameters": {"rope_type": "default", "rope_theta": 300.0}},
     ),
     "EmbeddingGemma": ("gemma3_text", "mean", {"attention_bias": True}),
     "Gemma 3, causal": (
         "gemma3_text",
         "last",
         {"use_bidirectional_attention": False, "sliding_window": 4, "rope_parameters": _ROPES},
-    ),
-    "GTE": (
-        "gte",
-        "mean",
-        {
-            "type_vocab_size": 2,
-            "rope_parameters": {"rope_type": "linear", "factor": 1.5, "rope_theta": 80.0},
-        },
     ),
 }
 _WHOLE = {

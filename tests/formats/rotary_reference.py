@@ -54,13 +54,6 @@ CONFIGS = {
         "sliding_window_pattern": 3,
         "use_bidirectional_attention": True,
     },
-    "gte": {
-        "hidden_size": 24,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "intermediate_size": 19,
-        "layer_norm_eps": 1e-6,
-    },
 }
 
 
@@ -129,16 +122,10 @@ def save_gemma(path: Path, tokenizer_class: str = "GemmaTokenizer") -> None:
     _save(path, result, tokenizer_class, **tokens, side="left")
 
 
-def save_xlmr(path: Path) -> None:
-    """XLM-R's, which GTE has."""
-    reference.save_tokenizer("xlm-roberta", path)
-
-
 TOKENIZERS = {
     "modernbert": save_modernbert,
     "qwen3": save_qwen,
     "gemma3_text": save_gemma,
-    "gte": save_xlmr,
 }
 
 

@@ -9,7 +9,7 @@ for package in ("torch", "transformers", "sentence_transformers", "model2vec"):
 
 from tests.formats.every_family import FAMILIES, TEXTS, difference  # noqa: E402
 
-SLOW = ("LASER2", "GTE", "ModernBERT", "mmBERT")
+SLOW = ("LASER2", "ModernBERT", "mmBERT")
 SLOW += ("EmbeddingGemma", "Gemma 3, causal")
 SLOW += tuple(name for name in FAMILIES if name.startswith("sentence-transformers"))
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xling_jax.models.rotary import RotaryEncoder, rope_frequencies, rope_table, rotate
+from xling_jax.models.rotary import RotaryEncoder, rope_table, rotate
 
 PAD = 19
 SIZES = {
@@ -64,24 +64,15 @@ def test_only_a_causal_token_does_not_see_what_follows():
         assert same == causal
 
 
-def test_frequencies_and_their_scaling():
-    plain = 100.0 ** (-np.arange(4) / 4)
-    found, factor = rope_frequencies((100.0,), 8)
-    np.testing.assert_allclose(found, plain, rtol=1e-6)
-    assert factor == 1 and found.dtype == np.float32
-    np.testing.assert_allclose(rope_frequencies((100.0, "linear", 4.0), 8)[0], plain / 4, rtol=1e-6)
-    # 8 ln(100 / (2π 8)) / (2 ln 100) = 0.60 -> 0 and 8 ln(100 / 2π) / (2 ln 100) = 2.40 -> 3.
-    found, factor = rope_frequencies((100.0, "yarn", 4.0, 8.0, 1.0, 100.0, 1.25), 8)
-    kept = np.array([1, 2 / 3, 1 / 3, 0])
-    np.testing.assert_allclose(found, plain * (kept + (1 - kept) / 4), rtol=1e-6)
-    assert factor == 1.25
-    for wrong in ((), (100.0, "linear"), (100.0, "ntk", 1.0), (100.0, "yarn", 4.0, 8.0)):
-        with pytest.raises(ValueError, match="encoder.rope=.* must be .θ,."):
-            rope_frequencies(wrong, 8)
+def test_angles():
+    positions, frequencies = np.arange(5)[:, None], 100.0 ** (-np.arange(4) / 4)
+    cos, sin = rope_table(100.0, 8, 5)
+    np.testing.assert_allclose(cos, np.cos(positions * frequencies), atol=1e-6)
+    np.testing.assert_allclose(sin, np.sin(positions * frequencies), atol=1e-6)
 
 
 def test_a_rotation_keeps_lengths_and_scores_of_equal_distances():
-    table = jnp.asarray(rope_table((50.0,), 6, 12))
+    table = jnp.asarray(rope_table(50.0, 6, 12))
     query, key = jax.random.normal(jax.random.key(0), (2, 6))
     rows = lambda vector: jnp.broadcast_to(vector, (1, 12, 1, 6))
     queries, keys = (np.asarray(rotate(rows(v), table))[0, :, 0] for v in (query, key))
@@ -114,8 +105,9 @@ def test_every_dropout_counts_in_training_alone():
         ({"kv_heads": 3}, "encoder.kv_heads=3 must divide encoder.heads=4"),
         ({"head_width": 5}, "encoder.head_width=5 must be even"),
         ({"head_width": 0, "heads": 5}, "encoder.heads=5 must divide encoder.width=12"),
+        ({"rope": (9.0, "yarn", 4.0)}, "encoder.rope=.* must be .θ,."),
         ({"window": 0}, "encoder.window=0 must be at least 1"),
-        ({"norm_placement": "mid"}, "encoder.norm_placement='mid' must be one of pre, post, both"),
+        ({"norm_placement": "mid"}, "encoder.norm_placement='mid' must be one of pre, both"),
         ({"max_length_tokens": 8}, "length 9; encoder.max_length_tokens=8 is the longest"),
     ],
 )

@@ -1,8 +1,8 @@
 """Turns a published encoder into a model directory that gives the same vectors.
 
 Text preprocessing is included. Supported: BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT,
-ModernBERT, Qwen3, EmbeddingGemma, GTE and what sentence-transformers makes of them, static encoders
-of model2vec and sentence-transformers, LASER2, LASER3 and SONAR's text encoder.
+ModernBERT, Qwen3, EmbeddingGemma and what sentence-transformers makes of them, static encoders of
+model2vec and sentence-transformers, LASER, LASER2, LASER3 and SONAR's text encoder.
 """
 
 import argparse
@@ -43,7 +43,7 @@ torch); the model does not.
 """
 
 # Arguments that only some of the functions that convert take.
-_OPTIONS = ("language", "vocabulary", "pooling", "layer", "prefix", "base", "max_length_tokens")
+_OPTIONS = ("language", "vocabulary", "pooling", "layer", "prefix", "max_length_tokens")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,12 +95,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="transformers: put in front of every text, such as e5's 'query: ' or 'passage: ' "
         "(default: the default prompt of sentence-transformers, mostly none)",
-    )
-    add(
-        "--base",
-        metavar="DIR",
-        help="transformers: the model that a LoRA adapter (adapter_config.json) was made for "
-        "(default: the directory that the adapter names)",
     )
 
 

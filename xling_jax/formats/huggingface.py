@@ -1,7 +1,7 @@
 """Published encoders in Hugging Face model directories as model directories of ours.
 
     BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT    config.json, weights, tokenizer files
-    ModernBERT, Qwen3, EmbeddingGemma, GTE             the same, see `huggingface_layouts`
+    ModernBERT, Qwen3, EmbeddingGemma                  the same, see `huggingface_layouts`
     what sentence-transformers makes of them           modules.json names what follows
 
 Everything is read from disk and nothing is downloaded. The vectors are those of `transformers` and
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.encode.model_directory import save_model
-from xling_jax.formats.huggingface_files import Tensors, read_adapter, read_origin
+from xling_jax.formats.huggingface_files import Tensors, read_origin
 from xling_jax.formats.huggingface_layouts import Published, encoder_params, read_config
-from xling_jax.formats.huggingface_tokenizer import TOKENIZER_FILES, read_tokenizer
+from xling_jax.formats.huggingface_tokenizer import read_tokenizer
 from xling_jax.formats.modules import Modules, read_modules
 from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.models.numpy_layers import POOLINGS
@@ -32,7 +32,6 @@ def convert_huggingface(
     layer: int | None = None,
     prefix: str | None = None,
     language: str | None = None,
-    base: str | os.PathLike[str] | None = None,
     languages: Sequence[str] = (),
     max_length_tokens: int | None = None,
     overwrite: bool = False,
@@ -50,7 +49,6 @@ def convert_huggingface(
         prefix: before every text, such as e5's "query: ", in place of the prompts of
             sentence-transformers. None keeps these, to be chosen when text is encoded.
         language: whose Moses rules split the text, for XLM only; None is English.
-        base: directory of the model that an adapter was made for; None looks where it says.
         languages: of the training text, for information; by default those of the card.
         max_length_tokens: longer texts are cut; None is the model's limit.
         overwrite: replace a model directory that is there.
@@ -64,17 +62,14 @@ def convert_huggingface(
         check_choice("pooling", pooling or "mean", POOLINGS)
         modules = Modules(source, pooling or "mean")
     transformer = modules.transformer
-    adapter = read_adapter(transformer, base)
-    weights = adapter.base if adapter else transformer
-    published = read_config(weights)
+    published = read_config(transformer)
     if language is not None and published.model_type != "xlm":
         raise ValueError(
             f"language={language!r}: only XLM's tokenizer has rules by language; leave it out, or "
             "record the training languages as languages"
         )
-    has_tokenizer = any((transformer / name).is_file() for name in TOKENIZER_FILES)
     vocab, tokenizer_limit = read_tokenizer(
-        transformer if has_tokenizer else weights,
+        transformer,
         published,
         prefix=prefix or "",
         language=language or "en",
@@ -91,9 +86,7 @@ def convert_huggingface(
             f"max_length_tokens={max_length_tokens} must be from 3 to {positions}, the positions "
             "of the model"
         )
-    tensors = Tensors(weights)
-    if adapter:
-        adapter.apply(tensors)
+    tensors = Tensors(transformer)
     params = encoder_params(tensors, published, arguments)
     head = [modules.pooling]
     for number, (folder, inputs, (width, activation, use_bias)) in enumerate(modules.projections):
@@ -111,7 +104,6 @@ def convert_huggingface(
         **origin,
         "model_type": published.model_type,
         "weights": tensors.path.name,
-        **({"adapter": f"LoRA on {weights.resolve().name}"} if adapter else {}),
         "layer": f"{arguments['layers']} of {published.sizes['layers']}",
         "pooling": ", ".join(head + ["normalized"] * modules.normalize),
         "encoder": dict(published.dropout),

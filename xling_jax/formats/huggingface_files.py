@@ -1,22 +1,16 @@
 """The files of a Hugging Face model directory: settings in JSON, and tensors by name.
 
-    config.json, …                                  settings; a wrong one is named
-    model.safetensors, pytorch_model.bin            tensors, whole or sharded
-    adapter_config.json, adapter_model.safetensors  a LoRA adapter (Hu et al., 2021) of `peft`
-
-An adapter is added to the weights it was made for, W ← W + s B A, where s is α / r, or α / √r with
-`use_rslora`. Other kinds of adapters are refused.
+config.json, …                        settings; a wrong one is named
+model.safetensors, pytorch_model.bin  tensors, whole or sharded
 """
 
 import contextlib
 import functools
 import json
-import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -29,7 +23,6 @@ from xling_jax.models.numpy_layers import ACTIVATIONS
 from xling_jax.text.languages import is_code, to_iso639_1
 
 CONFIG_FILE = "config.json"
-ADAPTER_FILE = "adapter_config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 TORCH_FILE = "pytorch_model.bin"
@@ -46,23 +39,6 @@ _WRAPPED = re.compile(
     r"(?<![^.])(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
 _POINTER = b"version https://git-lfs"
-
-_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-_ADAPTER_PREFIX = "base_model.model."
-
-# Key of adapter_config.json -> its supported values; any of keys that are read below or do not
-# change the merged weights. Other keys must be null, false or empty.
-_ADAPTER_KEYS: dict[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",),
-    "bias": ("none",),
-    # Other ways to begin change the weights of the base.
-    "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva", None),
-}
-_ADAPTER_READ = """
-r lora_alpha use_rslora base_model_name_or_path revision target_modules exclude_modules
-layers_to_transform layers_pattern task_type inference_mode lora_dropout peft_version auto_mapping
-megatron_config megatron_core eva_config runtime_config qalora_group_size
-""".split()  # noqa: SIM905
 
 
 def read_json(path: Path) -> Any:
@@ -193,12 +169,11 @@ class Tensors:
 
     They are in `WEIGHTS_FILE`, `TORCH_FILE`, or the shards of an index of either; or in the file
     named, of which PyTorch may have read the `values`. `prefix` is put before all names that are
-    read; `added` maps the name of a matrix to two factors, whose product `take` adds to it.
+    read.
     """
 
     def __init__(self, directory: Path, path: Path | None = None, values: Any = None):
         self.prefix = ""
-        self.added: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._readers: dict[str, Callable[..., np.ndarray]] = {}
         self.path = path or _weights_of(directory)
         if values is not None:
@@ -230,11 +205,6 @@ class Tensors:
             raise ValueError(
                 f"{self.path}: tensor {name} must be {list(shape)}; found {list(value.shape)}"
             )
-        if name in self.added:
-            outer, inner = self.added[name]
-            if (len(outer), inner.shape[1]) != shape:
-                raise ValueError(f"{self.path}: tensor {name} {list(shape)} is not the adapter's")
-            value = value + outer @ inner
         return value
 
     def table(self, name: str, dtypes: Sequence[str] = (*_FLOATS, *_INTEGERS)) -> np.ndarray:
@@ -331,74 +301,3 @@ def _shards(index: Path) -> list[Path]:
         if not (index.parent / shard).is_file():  # a directory, too, is no shard
             raise ValueError(f"{index.parent / shard}: missing; {index.name} names it")
     return [index.parent / shard for shard in shards]
-
-
-class Adapter(NamedTuple):
-    """An adapter, and the directory of its `base`; `scale` is that of the products of `factors`.
-
-    Those map the name of a matrix, without `.weight`, to B [outputs, rank] and A [rank, inputs].
-    """
-
-    base: Path
-    factors: dict[str, tuple[np.ndarray, np.ndarray]]
-    scale: float
-
-    def apply(self, tensors: Tensors) -> None:
-        """Adds the products to matrices of the base as they are read; ValueError without these."""
-        added = {}
-        for name, factors in self.factors.items():
-            # Either may be of a model with a task's head, whose names begin with bert. or the like.
-            end = f".{name}.weight"
-            dotted = (f".{other}" for other in tensors.names)
-            found = next((n[1:] for n in dotted if n.endswith(end) or end.endswith(n)), None)
-            if found is None:
-                raise ValueError(
-                    f"{tensors.path}: has no {name}.weight, for which the adapter is; it is not "
-                    "the base of the adapter"
-                )
-            added[found] = factors
-        tensors.added = {name: (b, self.scale * a) for name, (b, a) in added.items()}
-
-
-def read_adapter(directory: Path, base: str | os.PathLike[str] | None) -> Adapter | None:
-    """Reads the adapter in a directory, None without one; `base` replaces what the adapter names.
-
-    ValueError if a file is broken, the adapter is of another kind, or its base is not here.
-    """
-    path = directory / ADAPTER_FILE
-    if not path.is_file():
-        if base is not None:
-            raise ValueError(f"base={os.fspath(base)!r}: {directory} has no {ADAPTER_FILE}")
-        return None
-    settings = read_settings(path)
-    for key in sorted(settings.keys() - set(_ADAPTER_READ)):
-        known = _ADAPTER_KEYS.get(key, (None, False, [], {}, ""))
-        if settings[key] not in known:
-            raise settings.error(key, repr(known[0]) if key in _ADAPTER_KEYS else "null or false")
-    rank, alpha = settings.size("r"), settings.get("lora_alpha")
-    if type(alpha) not in (int, float) or not math.isfinite(alpha):
-        raise settings.error("lora_alpha", "a number")
-    named = str(settings.get("base_model_name_or_path"))
-    found = Path(base) if base is not None else Path(named)
-    if not (found / CONFIG_FILE).is_file():
-        raise ValueError(
-            f"{path}: is an adapter of {named:.80}, which is not a model directory here; "
-            "download it and name its directory with --base"
-        )
-    files = [directory / name for name in _ADAPTER_WEIGHTS]
-    weights = next(filter(Path.is_file, files), None)
-    if weights is None:
-        raise ValueError(f"{files[0]}: missing")
-    tensors = Tensors(directory, weights)
-    factors: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for name in sorted(tensors.names):
-        matrix, _, factor = name.removeprefix(_ADAPTER_PREFIX).rpartition(".lora_")
-        if factor not in ("A.weight", "B.weight"):
-            raise ValueError(f"{tensors.path}: tensor {name:.80} is not of LoRA's two factors")
-        if factor == "A.weight":
-            second = name.removesuffix("A.weight") + "B.weight"
-            factors[matrix] = (tensors.table(second), tensors.table(name))
-            if factors[matrix][0].shape[1:] != (rank,) or len(factors[matrix][1]) != rank:
-                raise ValueError(f"{tensors.path}: tensor {name:.80} must have rank {rank}")
-    scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-    return Adapter(found, factors, scale)

@@ -1,7 +1,7 @@
 """Kinds of transformers on Hugging Face, in the terms of `models.bert` and `models.rotary`.
 
     bert      BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT
-    rotary    ModernBERT and mmBERT, Qwen3-Embedding, EmbeddingGemma (gemma3_text), GTE
+    rotary    ModernBERT and mmBERT, Qwen3-Embedding, EmbeddingGemma (gemma3_text)
 
 A kind is a `Layout` in `LAYOUTS`: names of settings and tensors, and a function for what is its
 own. Settings that would change vectors and that our encoders do not have are refused.
@@ -53,7 +53,6 @@ class Layout(NamedTuple):
         pad_id: default of `pad_token_id`.
         skips_padding: whether positions are counted from pad_id + 1.
         has_bias: whether all dense layers and norms have one; else the sizes say which.
-        gate_first: whether one matrix for `ffn_inner` holds the gate first.
         norm_offset: what is added to the stored scale of norms.
         own: (config, sizes) -> further arguments of the encoder.
     """
@@ -72,7 +71,6 @@ class Layout(NamedTuple):
     pad_id: int = 0
     skips_padding: bool = False
     has_bias: bool = True
-    gate_first: bool = False
     norm_offset: float = 0.0
     own: Callable[[Settings, dict[str, Any]], dict[str, Any]] = lambda config, sizes: {}
 
@@ -105,9 +103,8 @@ def read_config(directory: Path) -> Published:
     kind = config.get("model_type")
     if config.get("auto_map"):
         raise ValueError(
-            f"{config.path}: auto_map names Python code in the directory, which is not run; take "
-            "the model in a layout of transformers (gte for model_type 'new'), or remove auto_map "
-            f"if the vectors are those of transformers' own {kind}"
+            f"{config.path}: auto_map names Python code in the directory, which is not run; remove "
+            f"it if the vectors are those of transformers' own {kind}"
         )
     check_choice(f"{config.path}: model_type", kind, LAYOUTS)
     layout = LAYOUTS[kind]
@@ -155,16 +152,13 @@ def encoder_params(
     layout, width = published.layout, published.sizes["width"]
     tensors.begin_at(f"{layout.token}.weight")
     table = tensors.take(f"{layout.token}.weight", published.vocab_size, width)
-    types = np.zeros(0)
-    if published.token_types:  # every token of a sentence has type 0
-        types = tensors.take(f"{layout.token_type}.weight", published.token_types, width)[0]
     params: dict[str, Any] = {}
     if layout.position:
         positions = tensors.take(f"{layout.position}.weight", published.positions, width)
-        positions = positions + types if len(types) else positions
+        if published.token_types:  # every token of a sentence has type 0
+            types = tensors.take(f"{layout.token_type}.weight", published.token_types, width)
+            positions = positions + types[0]
         params["position_embedding"] = positions[published.first_position :]
-    elif len(types):
-        table = table + types
     unused = np.zeros((arguments["vocab_size"] - len(table), width), np.float32)
     params["embedding"] = np.concatenate([table, unused])
     if (unplaced := published.unplaced_id) is not None:  # the row of all of them
@@ -211,9 +205,6 @@ def _layer_params(tensors: Tensors, number: int, published: Published) -> dict[s
         elif ours != skipped:
             size = head if ours in ("query_norm", "key_norm") else width
             params[ours] = _norm(tensors, *names, size, published)
-    if layout.gate_first:
-        inner = params["ffn_inner"]
-        params["ffn_inner"] = {key: np.roll(inner[key], ffn_width, axis=-1) for key in inner}
     return params
 
 
@@ -249,21 +240,15 @@ def _modernbert(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _qwen3(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
-    first_local = config.get("max_window_layers", 28)
-    windowed = config.flag("use_sliding_window") and config.get("sliding_window") is not None
-    local = _local_layers(config, sizes, lambda n: windowed and n >= first_local)
-    if local and not windowed:
-        raise ValueError(
-            f"{config.path}: layer_types has {_SLIDING}, which needs use_sliding_window=true and a "
-            "sliding_window"
-        )
+    config.require({"use_sliding_window": False})
+    rope = _rope(config, config.get("rope_parameters") or {}, "rope_theta", 10000.0)
     return {
         **_decoder(config, 128),
         "norm_placement": "pre",
         "causal": True,
-        "local_layers": local,
-        **({"window": config.size("sliding_window")} if local else {}),
-        **_one_rope(config, 10000.0),
+        "local_layers": [],
+        "rope": rope,
+        "local_rope": rope,
     }
 
 
@@ -281,20 +266,6 @@ def _gemma3(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
         "window": window if causal else window // 2 + 1,
         "local_layers": _local_layers(config, sizes, lambda n: (n + 1) % every != 0),
         **_nested_ropes(config, {_FULL: "rope_theta", _SLIDING: "rope_local_base_freq"}, 1000000.0),
-    }
-
-
-def _gte(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "norm": "layer",
-        "norm_bias": True,
-        "norm_placement": "post",
-        "embedding_norm": True,
-        "final_norm": False,
-        "attention_bias": True,
-        "ffn_outer_bias": True,
-        "local_layers": [],
-        **_one_rope(config, 160000.0),
     }
 
 
@@ -326,14 +297,6 @@ def _local_layers(
     return [number for number, kind in enumerate(types) if kind == _SLIDING]
 
 
-def _one_rope(config: Settings, theta: float) -> dict[str, Any]:
-    """The rotation of a model with one for all layers."""
-    config.require({"original_max_position_embeddings": None})
-    found = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    rope = _rope(config, found, "rope_theta", theta)
-    return {"rope": rope, "local_rope": rope}
-
-
 def _nested_ropes(config: Settings, keys: Mapping[str, str], theta: float) -> dict[str, Any]:
     """The rotations of a model with one for each kind of layer.
 
@@ -345,40 +308,21 @@ def _nested_ropes(config: Settings, keys: Mapping[str, str], theta: float) -> di
         raise ValueError(
             f"{config.path}: rope_parameters must hold {_FULL} and {_SLIDING}; found {found!r:.80}"
         )
-    scaling = config.get("rope_scaling") or {}
-    ropes = {}
-    for ours, kind, default in (("rope", _FULL, theta), ("local_rope", _SLIDING, 10000.0)):
-        # Gemma's applies to layers without a window alone, ModernBERT's to all.
-        scales = kind == _FULL or config["model_type"] == "modernbert"
-        parameters = {**(found.get(kind) or {}), **(scaling if scales else {})}
-        ropes[ours] = _rope(config, parameters, keys[kind], default)
+    rope = _rope(config, found.get(_FULL) or {}, keys[_FULL], theta)
+    local_rope = _rope(config, found.get(_SLIDING) or {}, keys[_SLIDING], 10000.0)
     if not found and config.get("local_rope_theta", 0) is None:  # the same as globally
-        ropes["local_rope"][0] = ropes["rope"][0]
-    return ropes
+        local_rope = rope
+    return {"rope": rope, "local_rope": local_rope}
 
 
-def _rope(config: Settings, parameters: Any, key: str, default: float) -> list[Any]:
-    """The argument `rope` of the encoder, see `models.rotary.rope_frequencies`."""
+def _rope(config: Settings, parameters: Any, key: str, default: float) -> list[float]:
+    """The argument `rope` of the encoder, in the parameters or, as before transformers 5, a key."""
+    config.require({"rope_scaling": None})
     if not isinstance(parameters, dict):
         raise config.error("rope_parameters", "an object")
     parameters = Settings(config.path, parameters)
-    number = parameters.number
-    theta = number("rope_theta", config.number(key, default))
-    kind = parameters.get("rope_type", parameters.get("type", "default"))
-    # `dynamic` scales what is longer than the positions of the model.
-    check_choice(f"{config.path}: rope_type", kind, ("default", "dynamic", "linear", "yarn"))
-    parameters.require({"partial_rotary_factor": 1.0, "truncate": True})
-    parameters.require(dict.fromkeys(("mscale", "mscale_all_dim")))
-    if kind in ("default", "dynamic"):
-        return [theta]
-    scale = number("factor")
-    if kind == "linear":
-        return [theta, kind, scale]
-    positions = float(config.size("max_position_embeddings"))
-    original = number("original_max_position_embeddings", positions)
-    factor = number("attention_factor", float(0.1 * np.log(scale) + 1) if scale > 1 else 1.0)
-    turns = number("beta_fast", 32.0), number("beta_slow", 1.0)
-    return [theta, kind, scale, *turns, original, factor]
+    parameters.require({"rope_type": "default", "partial_rotary_factor": 1.0})
+    return [parameters.number("rope_theta", config.number(key, default))]
 
 
 _TABLES = {"vocab_size": "vocab_size", "positions": "max_position_embeddings"}
@@ -490,28 +434,6 @@ LAYOUTS = {
             "ffn_output_norm": "layers.{0}.post_feedforward_layernorm",
         },
         norm_offset=1.0,
-    ),
-    "gte": _DECODER._replace(
-        own=_gte,
-        token="embeddings.word_embeddings",
-        token_type="embeddings.token_type_embeddings",
-        embedding_norm="embeddings.LayerNorm",
-        final_norm="",
-        layer={
-            "attention_input": f"{_ATTENTION}.qkv_proj",
-            "attention_output": f"{_ATTENTION}.o_proj",
-            "ffn_inner": "encoder.layer.{0}.mlp.up_gate_proj",
-            "ffn_outer": "encoder.layer.{0}.mlp.down_proj",
-            "attention_norm": "encoder.layer.{0}.attn_ln",
-            "ffn_norm": "encoder.layer.{0}.mlp_ln",
-        },
-        epsilon=("norm_epsilon", "layer_norm_eps", 1e-12),
-        dropout={"attention_dropout": "attention_probs_dropout_prob"}
-        | dict.fromkeys(
-            ("embedding_dropout", "attention_output_dropout", "activation_dropout", "dropout"),
-            "hidden_dropout_prob",
-        ),
-        gate_first=True,
     ),
     "modernbert": _DECODER._replace(
         own=_modernbert,

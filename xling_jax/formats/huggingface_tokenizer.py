@@ -28,8 +28,6 @@ from xling_jax.text.huggingface_vocab import (
 _SWITCHES = {"tokenize_chinese_chars", "strip_accents", "do_lower_case", "add_prefix_space"}
 # Switches in spite of their names; transformers does without them where there is a tokenizer.json.
 _IGNORED = {"add_bos_token", "add_eos_token"}
-# One of them is in every directory with a tokenizer.
-TOKENIZER_FILES = (TOKENIZER_FILE, VOCABULARY_FILE, "vocab.txt")
 _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 # Key of tokenizer_config.json -> the only supported value.
 _REQUIRED = {"split_special_tokens": False, "auto_map": {}}
@@ -48,7 +46,7 @@ _ADD_SPACE = {"RobertaTokenizer": False, "XLMRobertaTokenizer": True, "Camembert
 # Class of a kind where no file names one.
 _CLASSES = {"bert": "BertTokenizer", "distilbert": "BertTokenizer"}
 _CLASSES |= {"roberta": "RobertaTokenizer", "camembert": "CamembertTokenizer"}
-_CLASSES |= dict.fromkeys(("xlm-roberta", "gte"), "XLMRobertaTokenizer")
+_CLASSES |= {"xlm-roberta": "XLMRobertaTokenizer"}
 
 # transformers writes 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 10**6
@@ -128,7 +126,7 @@ def _tokenizer_class(
     kind, path = published.model_type, directory / CONFIG_FILE
     if kind == "modernbert":  # transformers distrusts the class that is named there
         return "TokenizersBackend"
-    config = read_settings(path, optional=True)  # an adapter has none
+    config = read_settings(path)
     named = settings.get("tokenizer_class") or config.get("tokenizer_class") or _CLASSES.get(kind)
     return named.removesuffix("Fast") if isinstance(named, str) else None
 

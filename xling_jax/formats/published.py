@@ -18,7 +18,6 @@ from xling_jax.files.cache import cache_directory
 from xling_jax.files.untrusted import one_line
 from xling_jax.files.whole import lock_directory, read_json
 from xling_jax.formats.huggingface_files import (
-    ADAPTER_FILE,
     CONFIG_FILE,
     WEIGHTS_FILE,
     published_name,
@@ -52,7 +51,7 @@ def readers_of(path: Path) -> tuple[str, ...]:
         return ("model2vec",) if config else ("sentence-transformers",)
     if has_modules:
         return ("sentence-transformers", "huggingface")
-    if config or (path / ADAPTER_FILE).is_file():
+    if config:
         return ("huggingface",)
     return ("laser", "sonar") if any(path.glob("*.pt")) else ()
 

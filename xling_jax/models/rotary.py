@@ -1,4 +1,4 @@
-"""Published transformers with rotary positions: ModernBERT, Qwen3, Gemma 3 and GTE are one encoder.
+"""Published transformers with rotary positions: ModernBERT, Qwen3 and Gemma 3 are one encoder.
 
 Their differences are options here, or are resolved when a checkpoint is converted
 (`formats.huggingface_layouts`). Sentences are padded on the right; where the original pads does not
@@ -6,7 +6,6 @@ matter, because rotary attention sees only distances.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -24,51 +23,17 @@ from xling_jax.registry import check_choice
 _INIT = nn.initializers.normal(0.02)
 
 
-def rope_frequencies(rope: Sequence[Any], head_width: int) -> tuple[np.ndarray, float]:
-    """Angles of a rotation per position, ω_i = θ^(−2i / d), i < d / 2, and a factor of the result.
+def rope_table(theta: float, head_width: int, length: int) -> np.ndarray:
+    """Cosines and sines of the angles at positions 0, 1, …: [2, length, head_width / 2] float32.
 
-    Equation 15 of Su et al. (2021), d = `head_width`. Scaled, ω_i ← m_i ω_i + (1 − m_i) ω_i / s:
-    `linear` has m = 0 (Chen et al. 2023); for `yarn`, m falls from 1 to 0 between the i that turn
-    β_fast and β_slow times in the original length, and rotated vectors are multiplied by a factor
-    (Peng et al. 2023, section 3.2).
-
-    A `rope` is (θ,), (θ, "linear", s) or (θ, "yarn", s, β_fast, β_slow, original length, factor);
-    others are a ValueError. Returns [d / 2] float32, and the factor, 1 except for yarn.
+    The angle per position is ω_i = θ^(−2i / d), i < d / 2, d = `head_width`; equation 15 of Su et
+    al. (2021). As in the originals, exponents, ω and angles are rounded to float32, which counts at
+    high positions.
     """
-    number, scale, factor = np.arange(head_width // 2), 1.0, 1.0
-    kept = np.zeros(len(number))
-    match tuple(rope):
-        case (theta,):
-            pass
-        case (theta, "linear", scale):
-            pass
-        case (theta, "yarn", scale, *turns, original, factor) if len(turns) == 2:
-            dims = (
-                head_width * np.log(original / (2 * np.pi * turn)) / (2 * np.log(theta))
-                for turn in turns
-            )
-            low, high = max(np.floor(next(dims)), 0), min(np.ceil(next(dims)), head_width - 1)
-            high = high + 0.001 if low == high else high
-            kept = 1 - np.clip((number - low) / (high - low), 0, 1)
-        case _:
-            raise ValueError(
-                f"encoder.rope={tuple(rope)!r:.100} must be (θ,), (θ, 'linear', s) or (θ, 'yarn', "
-                "s, β_fast, β_slow, original length, factor)"
-            )
-    # The exponents of the original are float32, and so are its frequencies.
     exponents = np.arange(0, head_width, 2, dtype=np.float32) / np.float32(head_width)
     frequencies = 1 / (float(theta) ** exponents.astype(np.float64)).astype(np.float32)
-    if len(rope) > 1:
-        frequencies = (frequencies * (kept + (1 - kept) / scale)).astype(np.float32)
-    return frequencies, float(factor)
-
-
-def rope_table(rope: Sequence[Any], head_width: int, length: int) -> np.ndarray:
-    """Cosines and sines of the angles at positions 0, 1, …: [2, length, head_width / 2] float32."""
-    frequencies, factor = rope_frequencies(rope, head_width)
-    # The original multiplies in float32, too, which counts at high positions.
     angles = (np.arange(length, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
-    return (factor * np.stack([np.cos(angles), np.sin(angles)])).astype(np.float32)
+    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
 
 
 def rotate(states: jax.Array, table: jax.Array) -> jax.Array:
@@ -94,8 +59,8 @@ class RotaryOptions(nn.Module):
         norm: `layer` or `rms`, the root mean square without a shift.
         norm_bias: whether layer norms have a bias.
         norm_epsilon: of every norm.
-        norm_placement: of the norms of a block: `pre`, x + Block(N(x)); `post`, N(x + Block(x));
-            `both`, x + N(Block(N(x))).
+        norm_placement: of the norms of a block: `pre`, x + Block(N(x)), or `both`,
+            x + N(Block(N(x))).
         query_key_norm: whether queries and keys are normalized in each head before they turn.
         attention_bias, ffn_inner_bias, ffn_outer_bias: whether the projections of attention, W1
             with W3, and W2 have biases.
@@ -171,15 +136,12 @@ class RotaryLayer(RotaryOptions):
     def _add(self, name: str, states: jax.Array, block: Callable, drop: Callable) -> jax.Array:
         """Adds a block to its input, with the norms of the placement."""
         inputs = states.astype(self.dtype)
-        if self.norm_placement != "post" and not (name == "attention" and self.normed):
+        if not (name == "attention" and self.normed):
             inputs = self.make_norm(f"{name}_norm")(states)
         outputs = block(inputs).astype(jnp.float32)
         if self.norm_placement == "both":
             outputs = self.make_norm(f"{name}_output_norm", jnp.float32)(outputs)
-        states = states + drop(outputs)
-        if self.norm_placement == "post":
-            states = self.make_norm(f"{name}_norm", jnp.float32)(states)
-        return states
+        return states + drop(outputs)
 
     def _dense(self, width: int, use_bias: bool, name: str) -> Dense:
         return Dense(width, use_bias=use_bias, kernel_init=_INIT, dtype=self.dtype, name=name)
@@ -219,7 +181,7 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
             norm.
         final_norm: whether the output of the last layer is.
         local_layers: numbers, from 0, of the layers that see a `window` only.
-        rope: base θ of the rotation and its scaling, see `rope_frequencies`.
+        rope: base θ of the rotation, (θ,); see `rope_table`.
         local_rope: that of local layers.
         specials: names of the special tokens before and after a sentence; a decoder such as Qwen3
             has none before.
@@ -231,8 +193,8 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
     embedding_norm: bool = True
     final_norm: bool = True
     local_layers: Sequence[int] = ()
-    rope: Sequence[Any] = (160000.0,)
-    local_rope: Sequence[Any] = (10000.0,)
+    rope: Sequence[float] = (160000.0,)
+    local_rope: Sequence[float] = (10000.0,)
     max_length_tokens: int = 8192
     specials: Sequence[Sequence[str]] = (("bos",), ("eos",))
     embedding_dropout: float = 0.0
@@ -252,7 +214,7 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
 
     def _check_options(self) -> None:
         check_choice("encoder.norm", self.norm, ("layer", "rms"))
-        check_choice("encoder.norm_placement", self.norm_placement, ("pre", "post", "both"))
+        check_choice("encoder.norm_placement", self.norm_placement, ("pre", "both"))
         for name, least in (("heads", 1), ("window", 1), ("kv_heads", 0), ("head_width", 0)):
             check_number(getattr(self, name), f"encoder.{name}", least)
         if not self.head_width and self.width % self.heads:
@@ -268,8 +230,9 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
             raise ValueError(
                 f"encoder.head_width={self.size_of_head} must be even, for rotary positions"
             )
-        for rope in (self.rope, self.local_rope):
-            rope_frequencies(rope, self.size_of_head)
+        for name in ("rope", "local_rope"):
+            if len(getattr(self, name)) != 1:
+                raise ValueError(f"encoder.{name}={getattr(self, name)!r:.100} must be (θ,)")
 
     @nn.compact
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -306,11 +269,11 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
         """The token table, for a head that shares it; after a call, padded."""
         return padded_table(self.get_variable("params", "embedding"))
 
-    def _rotation(self, rope: Sequence[Any], tokens: jax.Array) -> jax.Array:
+    def _rotation(self, rope: Sequence[float], tokens: jax.Array) -> jax.Array:
         length = tokens.shape[1]
         # While jax2onnx traces, the length has no number, and the whole table is a constant.
         rows = length if isinstance(length, int) else self.max_length_tokens
-        table = rope_table(rope, self.size_of_head, rows)
+        table = rope_table(*rope, self.size_of_head, rows)
         return jnp.asarray(table)[:, :length]
 
     def _sees(self, mask: jax.Array, position: jax.Array, is_local: bool) -> jax.Array:
