@@ -269,9 +269,9 @@ class Update:
 
     def _compile(self, name: str, size: str, form: Form) -> None:
         from xling_jax.devices import compute_dtype
+        from xling_jax.sharding import make_mesh, state_sharding, to_global
         from xling_jax.train.batching import Bucket
         from xling_jax.train.flops import FlopsByShape
-        from xling_jax.train.mesh import make_mesh, state_sharding, to_global
         from xling_jax.train.training import resolve
 
         experiment, self.form = load(name, size), form

@@ -43,11 +43,11 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     The text of the program is also written to the directory `keep`, unless that is None.
     """
     from xling_jax.config import load
+    from xling_jax.sharding import make_mesh
     from xling_jax.train import dry_run
     from xling_jax.train.batching import Bucket
     from xling_jax.train.dry_run import update_memory
     from xling_jax.train.flops import FlopsByShape, peak_flops
-    from xling_jax.train.mesh import make_mesh
     from xling_jax.train.step import count_parameters
     from xling_jax.train.training import resolve
 

@@ -80,8 +80,8 @@ def jax_worker(
     import jax
     import jax.numpy as jnp
 
+    from xling_jax.sharding import make_mesh, state_sharding, to_global
     from xling_jax.train.flops import FlopsByShape
-    from xling_jax.train.mesh import make_mesh, state_sharding, to_global
     from xling_jax.train.training import resolve
 
     mesh = make_mesh()

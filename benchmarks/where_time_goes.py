@@ -35,8 +35,8 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
     import train_step
 
     from xling_jax.models.registry import build_encoder
+    from xling_jax.sharding import make_mesh, state_sharding, to_global
     from xling_jax.train import flops
-    from xling_jax.train.mesh import make_mesh, state_sharding, to_global
     from xling_jax.train.training import resolve
 
     family, size = name.split("/")

@@ -13,10 +13,10 @@ from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.documents import lawdr
 from xling_jax.encode.documents import MODES
 from xling_jax.options import OptionError
+from xling_jax.sharding import make_mesh
 from xling_jax.text import splitting
 from xling_jax.train import loop
 from xling_jax.train.dry_run import _conventions, published_count
-from xling_jax.train.mesh import make_mesh
 from xling_jax.train.optimizer import make_schedule
 from xling_jax.train.options import Epoch, resolve_schedule
 from xling_jax.train.step import count_parameters

@@ -39,13 +39,13 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 import xling_jax
 from xling_jax.eval.retrieval_data import load_retrieval_data
-from xling_jax.losses.distance import distance_constraint, paired_distances, pairwise_distances
+from xling_jax.losses.distance import distance_constraint, pairwise_distances, squared_distance
 from xling_jax.runs.workdir import open_run
+from xling_jax.sharding import make_mesh
 from xling_jax.train.batches import read_batches
 from xling_jax.train.checkpoint import kept_steps, read_params
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.loop import Corpus, open_batches
-from xling_jax.train.mesh import make_mesh
 from xling_jax.train.step import sharded_shapes
 from xling_jax.train.training import VocabFacts, resolve
 
@@ -106,8 +106,8 @@ def measure(workdir: Path, num_batches: int) -> list[dict[str, float]]:
         cosine = unit(a) @ unit(b).T
         mean = lambda values: (values * rows).sum() / count
         return {
-            "n": (pairwise_distances(a, b, "l2") * off).sum() / off.sum(),
-            "p": mean(paired_distances(a, b, "l2")),
+            "n": (pairwise_distances(a, b) * off).sum() / off.sum(),
+            "p": mean(jnp.sqrt(squared_distance(a, b))),
             "inside": metrics["margin_violations"] / count,
             "v": metrics["scale"] / count,
             "|source|": mean(jnp.linalg.norm(a, axis=1)),

@@ -114,7 +114,7 @@ IMPOSSIBLE = {
         data.max_tokens=1000000000 data.sampling_exponent=nan cleaning.max_length_ratio=inf
         vocab.model_type=bytes vocab.size=1000000000 encoder.width=-32 encoder.layers=1000000
         encoder.dropout=nan objective.encode_chunks=7 objective.translation.max_logits=-1
-        objective.distance.num_negatives=0 objective.distance.distance=l1 optimizer.b1=1.0
+        objective.distance.num_negatives=0 optimizer.b1=1.0
         schedule.peak_value=nan schedule.warmup_steps=0 train.total_epochs=1e999
         train.total_epochs=True train.keep_best=-1
     """,

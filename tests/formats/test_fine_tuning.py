@@ -15,7 +15,7 @@ from xling_jax.models.bert import BertEncoder
 from xling_jax.models.layers import Dropout
 from xling_jax.options import OptionError
 from xling_jax.runs.export import vocab_arguments
-from xling_jax.train.mesh import make_mesh
+from xling_jax.sharding import make_mesh
 from xling_jax.train.training import VocabFacts, check, resolve
 from xling_jax.train.warm_start import put_encoder
 

@@ -15,7 +15,6 @@ TO_TARGET = [[1, 2, 3, 0], [0, 3, 1, 2], [3, 2, 1, 0]]  # the second has a fixed
 TO_SOURCE = [[2, 3, 0, 1], [1, 0, 2, 3], [1, 2, 3, 0]]
 OPTIONS = {
     "published": {},
-    "squared": {"distance": "squared_l2"},
     "margin": {"margin": 0.1},
 }
 
@@ -28,14 +27,12 @@ def hand_loop(
     to_target=TO_TARGET,
     to_source=TO_SOURCE,
     margin=MARGIN,
-    distance="l2",
 ):
     """Dist sentence by sentence in float64."""
     rows = list(rows)
 
     def apart(a, b):
-        squared = ((a - b) ** 2).sum()
-        return squared if distance == "squared_l2" else np.sqrt(squared)
+        return np.sqrt(((a - b) ** 2).sum())
 
     def size(vectors):
         return np.sqrt((np.mean([vectors[i] for i in rows], axis=0) ** 2).sum())
@@ -187,10 +184,8 @@ def test_partners_are_of_the_valid_rows_and_fresh_each_time(key):
     assert (partners[:, valid] == valid).any() and different > 15  # of 24
 
 
-def test_an_unknown_distance_and_unequal_shapes_are_refused():
+def test_unequal_shapes_are_refused():
     rows, more = jnp.ones((4, 2)), (np.ones(4), jax.random.key(0))
-    with pytest.raises(ValueError, match="distance='l1' must be one of l2, squared_l2"):
-        distance_constraint(rows, rows, *more, distance="l1")
     with pytest.raises(ValueError, match=r"\(4, 2\) and \(3, 2\)"):
         distance_constraint(rows, rows[:3], *more)
 

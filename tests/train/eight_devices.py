@@ -15,11 +15,11 @@ from jax.sharding import AxisType, Mesh
 from benchmarks.hlo_collectives import read_collectives, summary
 from tests.models.tlaser_reference import random_params
 from xling_jax import kernels, products, sharding
+from xling_jax import sharding as mesh_module
 from xling_jax.losses import translation
 from xling_jax.models.registry import build_model
-from xling_jax.train import mesh as mesh_module
+from xling_jax.sharding import AXES, make_mesh, to_global
 from xling_jax.train.loss_scale import with_loss_scale
-from xling_jax.train.mesh import AXES, make_mesh, to_global
 from xling_jax.train.objective import Objective, parse_objective
 from xling_jax.train.step import TrainState, make_steps
 from xling_jax.train.terms.term import Context, all_reads

@@ -103,7 +103,7 @@ def test_readers_give_the_batches_in_order_byte_for_byte(directory, reader):
     if reader == "tf.data":
         pytest.importorskip("tensorflow")
     data = batches(directory, both_directions=True)
-    read = list(read_batches(data, 4, 19, reader=reader, num_parallel=3, prefetch=2))
+    read = list(read_batches(data, 4, 19, reader=reader))
     assert len(read) == 15
     fresh = batches(directory, both_directions=True)
     assert all(equal(batch, fresh[index]) for index, batch in enumerate(read, 4))

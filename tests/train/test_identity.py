@@ -66,12 +66,12 @@ def test_other_text_is_another_run():
 
 def test_an_option_younger_than_the_checkpoint_counts_with_its_default():
     old = saved(make())
-    del old["config"]["objective"]["distance"]["distance"]
+    del old["config"]["objective"]["distance"]["margin"]
     del old["config"]["encoder"]["attention_hops"]
     del old["config"]["train"]
     assert difference(old, make()) is None
-    changed = make(overrides=["objective.distance.distance=squared_l2"])
-    assert "distance is 'l2' in the checkpoint" in difference(old, changed)
+    changed = make(overrides=["objective.distance.margin=0.7"])
+    assert "margin is 0.5 in the checkpoint" in difference(old, changed)
 
 
 def test_an_option_that_is_gone_names_the_version_that_had_it():

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.train.synthetic import smoke_experiment
+from xling_jax.sharding import make_mesh
 from xling_jax.train.checkpoint import Checkpoints, kept_steps, read_params
 from xling_jax.train.identity import identity
 from xling_jax.train.integrity import array_hashes, seal, unseal
-from xling_jax.train.mesh import make_mesh
 from xling_jax.train.options import TrainOptions
 from xling_jax.train.step import TrainState, sharded_shapes
 from xling_jax.train.training import resolve
@@ -38,7 +38,7 @@ _EIGHT_DEVICES = """
 import jax
 from jax.sharding import NamedSharding, PartitionSpec as P
 from xling_jax.train.integrity import array_hashes
-from xling_jax.train.mesh import make_mesh
+from xling_jax.sharding import make_mesh
 from xling_jax.train.options import TrainOptions
 jax.config.update("jax_num_cpu_devices", 8)
 array = jax.random.normal(jax.random.key(0), (16, 24, 8))

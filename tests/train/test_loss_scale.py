@@ -10,10 +10,10 @@ import pytest
 
 from tests.train import processes
 from tests.train.synthetic import VOCAB_SIZE, OnStep
+from xling_jax.sharding import make_mesh
 from xling_jax.train import loss_scale
 from xling_jax.train.loop import Corpus, train
 from xling_jax.train.loss_scale import with_loss_scale
-from xling_jax.train.mesh import make_mesh
 from xling_jax.train.metrics import Interval
 from xling_jax.train.optimizer import make_optimizer
 from xling_jax.train.step import abstract_state, make_steps

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
+from xling_jax.sharding import AXES, make_mesh, state_sharding, to_global
 from xling_jax.train.loss_scale import INITIAL_SCALE
-from xling_jax.train.mesh import AXES, make_mesh, state_sharding, to_global
 
 
 @pytest.mark.slow

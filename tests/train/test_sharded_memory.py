@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AbstractMesh
 
+from xling_jax.sharding import AXES
 from xling_jax.train.dry_run import share_bytes
-from xling_jax.train.mesh import AXES
 
 
 @pytest.fixture(scope="module")

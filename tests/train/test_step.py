@@ -4,7 +4,7 @@ import numpy as np
 import optax
 from jax.sharding import AbstractMesh, AxisType
 
-from xling_jax.train.mesh import AXES, make_mesh
+from xling_jax.sharding import AXES, make_mesh
 from xling_jax.train.optimizer import frozen, make_optimizer, trained_parts
 from xling_jax.train.step import abstract_state, make_steps
 

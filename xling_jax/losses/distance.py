@@ -7,9 +7,6 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from xling_jax.options import check_number
-from xling_jax.registry import check_choice
-
-_DISTANCES = ("l2", "squared_l2")
 
 
 def check_pairs(source: jax.Array, target: jax.Array) -> None:
@@ -40,8 +37,8 @@ def _safe_sqrt(squares: jax.Array) -> jax.Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
 
 
-def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
-    """All distances ‖a − b‖ of [n, dim] and [m, dim], or their squares: [n, m] float32.
+def pairwise_distances(source: jax.Array, target: jax.Array) -> jax.Array:
+    """All distances ‖a − b‖ of [n, dim] and [m, dim]: [n, m] float32.
 
     From one matrix product at the highest precision: with the reduced one that accelerators use by
     default, cancellation would destroy the distances.
@@ -52,14 +49,7 @@ def pairwise_distances(source: jax.Array, target: jax.Array, distance: str = "l2
     source, target = source - origin, target - origin
     product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
     squares = (source**2).sum(1)[:, None] + (target**2).sum(1) - 2 * product(source, target.T)
-    squares = jnp.maximum(squares, 0)
-    return squares if distance == "squared_l2" else _safe_sqrt(squares)
-
-
-def paired_distances(source: jax.Array, target: jax.Array, distance: str = "l2") -> jax.Array:
-    """Distances between rows of the same index: [n, dim], [n, dim] -> [n] float32."""
-    squares = squared_distance(source, target)
-    return squares if distance == "squared_l2" else _safe_sqrt(squares)
+    return _safe_sqrt(jnp.maximum(squares, 0))
 
 
 def random_partners(key: jax.Array, mask: jax.Array, num_negatives: int) -> jax.Array:
@@ -98,7 +88,6 @@ def distance_constraint(
     margin: float = 0.5,
     num_negatives: int = 20,
     negative_weight: float = 0.5,
-    distance: str = "l2",
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Distance term of cT-LASER, summed over sentences.
 
@@ -120,14 +109,13 @@ def distance_constraint(
         negative_weight: w = λ / β; published 1/2. Shrinking all distances alike lowers the sum as
             long as (1 + 2 w) p > 2 w n. With w = 1/2 the constraint pulls everything into one point
             until translation has made random pairs twice as distant as translations.
-        distance: `l2`, or `squared_l2` as printed in the paper.
 
     Returns:
         Dist (float32 scalar) and metrics, each a float32 sum over valid rows: `positive_distance`
         (p_i / v), `margin_violations` (share of negatives inside the margin), `scale` (v).
 
     Raises:
-        ValueError: for an option that is unknown or out of range, or unequal shapes.
+        ValueError: for an option out of range, or unequal shapes.
     """
     check_pairs(source, target)
     if num_negatives < 1:
@@ -135,14 +123,13 @@ def distance_constraint(
             f"num_negatives={num_negatives} must be at least 1; to leave negatives out, set "
             "negative_weight=0"
         )
-    check_choice("distance", distance, _DISTANCES)
     check_number(margin, "margin", at_least=0)
     if negative_weight < 0:
         raise ValueError(f"negative_weight={negative_weight} must not be negative")
     mask = jnp.asarray(mask, bool)
     weights = mask.astype(jnp.float32)
-    positive = jnp.where(mask, paired_distances(source, target, distance), 0)
-    everything = pairwise_distances(source, target, distance)
+    positive = jnp.where(mask, _safe_sqrt(squared_distance(source, target)), 0)
+    everything = pairwise_distances(source, target)
     unit = embedding_scale(source, target, mask)
     to_target, to_source = jnp.split(random_partners(key, mask, 2 * num_negatives), 2)
     rows = jnp.arange(mask.shape[0])

@@ -53,8 +53,8 @@ def export_checkpoint(
     """Writes the encoder of a checkpoint as a model directory; ValueError if it is damaged."""
     import jax
 
+    from xling_jax.sharding import make_mesh
     from xling_jax.train.checkpoint import read_params, recorded_dtype
-    from xling_jax.train.mesh import make_mesh
     from xling_jax.train.step import sharded_shapes
     from xling_jax.train.training import VocabFacts, resolve
 

@@ -31,6 +31,8 @@ from xling_jax.train.terms.term import TEACHERS
 
 Batch = dict[str, np.ndarray]
 READERS = ("auto", "tf.data", "numpy")
+# Micro-batches that are assembled at a time, and kept in reserve.
+_PARALLEL, _RESERVE = 2, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,31 +265,27 @@ def read_batches(
     stop: int,
     *,
     reader: str = "auto",
-    num_parallel: int = 2,
-    prefetch: int = 8,
 ) -> Iterator[Batch]:
     """Yields micro-batches [start, stop) in order, read ahead in the background.
 
-    See `DataOptions` for `reader`; `num_parallel` are assembled at a time, `prefetch` kept in
-    reserve.
+    See `DataOptions` for `reader`.
     """
-    check_choice("data.reader", reader, READERS)
     read = _read_tf if reader == "tf.data" else _read_numpy
-    return read(batches, start, stop, num_parallel, prefetch)
+    return read(batches, start, stop)
 
 
-def _read_numpy(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
-    with concurrent.futures.ThreadPoolExecutor(num_parallel) as pool:
+def _read_numpy(batches: TranslationBatches, start: int, stop: int) -> Iterator[Batch]:
+    with concurrent.futures.ThreadPoolExecutor(_PARALLEL) as pool:
         waiting = collections.deque()
         for index in range(start, stop):
             waiting.append(pool.submit(batches.__getitem__, index))
-            if len(waiting) > prefetch:
+            if len(waiting) > _RESERVE:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
+def _read_tf(batches: TranslationBatches, start: int, stop: int) -> Iterator[Batch]:
     purpose = "data.reader='tf.data', unlike data.reader='numpy',"
     tf = import_extra("tensorflow", "train", purpose)
     tf.config.set_visible_devices([], "GPU")  # the GPU belongs to JAX
@@ -303,8 +301,8 @@ def _read_tf(batches, start, stop, num_parallel, prefetch) -> Iterator[Batch]:
         return tf.numpy_function(read, [index], [*types.values()], stateful=False)
 
     dataset = tf.data.Dataset.range(start, stop)
-    dataset = dataset.map(load, num_parallel_calls=num_parallel, deterministic=True)
-    for arrays in dataset.prefetch(prefetch).as_numpy_iterator():
+    dataset = dataset.map(load, num_parallel_calls=_PARALLEL, deterministic=True)
+    for arrays in dataset.prefetch(_RESERVE).as_numpy_iterator():
         yield {name: array for name, array in zip(types, arrays) if array.size}
 
 

@@ -12,10 +12,10 @@ from jax.sharding import Mesh
 
 from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_layers import padded_vocab_size
+from xling_jax.sharding import AXES, make_mesh, state_sharding
 from xling_jax.train import flops
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.experiment import Experiment
-from xling_jax.train.mesh import AXES, make_mesh, state_sharding
 from xling_jax.train.step import count_parameters
 from xling_jax.train.training import (
     Training,

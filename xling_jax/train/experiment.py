@@ -11,7 +11,7 @@ constructor arguments:
     cleaning    corpora.cleaning.CleaningRules  schedule    a schedule by `name`
     vocab       corpora.options.VocabOptions    train       options.TrainOptions
     encoder     models.registry.ENCODERS        evaluation  task of `xling evaluate` -> its data
-    decoder     models.registry.DECODERS        mesh        mesh.make_mesh
+    decoder     models.registry.DECODERS        mesh        sharding.make_mesh
     objective   terms.TERMS                     head        models.dual.TokenDistributionHead
 
 and `languages`, `seed`, `compute_dtype`, `dropout_generator`.
@@ -37,9 +37,9 @@ from xling_jax.models.registry import (
     vocab_layout,
 )
 from xling_jax.registry import check_choice
+from xling_jax.sharding import make_mesh
 from xling_jax.text.languages import parse_pair
 from xling_jax.train.batches import DataOptions
-from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import ObjectiveOptions, parse_objective
 from xling_jax.train.optimizer import find_optimizer, find_schedule, make_optimizer
 from xling_jax.train.options import Epoch, TrainOptions, in_steps, resolve, run_length

@@ -18,6 +18,7 @@ from xling_jax.corpora.shards import VALIDATION, pair_name
 from xling_jax.devices import compute_dtype
 from xling_jax.files.progress import counted
 from xling_jax.files.whole import write_json
+from xling_jax.sharding import make_mesh, to_global
 from xling_jax.text.languages import parse_pair
 from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions, TranslationBatches, plan_summary, read_batches
@@ -26,7 +27,6 @@ from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints, texts_of_processes
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
-from xling_jax.train.mesh import make_mesh, to_global
 from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.step import Steps, TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
@@ -34,7 +34,6 @@ from xling_jax.train.training import (
     Training,
     VocabFacts,
     check_batch_multiple,
-    check_validation_metrics,
     resolve,
 )
 from xling_jax.train.validation import SEED, Validation, is_validation
@@ -127,7 +126,6 @@ def train(
         should_stop = lambda: False
     if experiment.data.validation_pairs:
         held_out = open_validation(experiment, corpus)
-        check_validation_metrics(training, held_out.directions)
         _logger.info("validation: %s", plan_summary(held_out))
         validation = Validation(objective, held_out, mesh, shapes.params)
     dtype = compute_dtype(experiment.compute_dtype).name

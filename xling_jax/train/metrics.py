@@ -171,6 +171,9 @@ class MetricsWriter:
         self._file, self.num_records = None, 0
         if not enabled:
             return
+        # Imported here: takes a second, and other processes write nothing.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import SessionLog
 
         def stays(record: Mapping[str, float]) -> bool:
             if record["step"] == resume_step:
@@ -193,7 +196,14 @@ class MetricsWriter:
         with naming_errors(self._path):
             write_whole(self._path, "".join(json.dumps(record) + "\n" for record in kept))
             self._file = self._path.open("a", encoding="utf-8")
-        self._board = _TensorBoard(workdir, resume_step)
+        self._events_path = Path(workdir) / "tensorboard"
+        with naming_errors(self._events_path):
+            self._events_path.mkdir(parents=True, exist_ok=True)
+            # `SummaryWriter` writes in a thread, which crashes on a full disk after the run ended.
+            self._events = EventsWriter(str(self._events_path / "events"))
+            if resume_step:  # TensorBoard forgets what earlier files hold from here on
+                start = SessionLog(status=SessionLog.SessionStatus.Value("START"))
+                self._write_event(resume_step + 1, session_log=start)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the scalars of a step and flushes, so that a kill loses nothing."""
@@ -203,50 +213,25 @@ class MetricsWriter:
             self._file.write(json.dumps(_record(step, values)) + "\n")
             self._file.flush()
         self.num_records += 1
-        self._board.write(step, values)
+        from tensorboardX.summary import scalar
+
+        with naming_errors(self._events_path):
+            for name, value in values.items():
+                self._write_event(step, summary=scalar(name, float(value)))
+            self._events.flush()
+
+    def _write_event(self, step: int, **content: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+
+        self._events.write_event(Event(wall_time=time.time(), step=step, **content))
 
     def close(self) -> None:
         """Closes the files."""
         if self._file is None:
             return
-        for file in (self._file, self._board):
+        for file in (self._file, self._events):
             with contextlib.suppress(OSError):  # of a failed write, already raised
                 file.close()
-
-
-class _TensorBoard:
-    """Event files in `W/tensorboard`.
-
-    Events are written by the caller's thread: that of tensorboardX's `SummaryWriter` crashes on a
-    full disk, after the run ended.
-    """
-
-    def __init__(self, workdir: str | os.PathLike, resume_step: int):
-        # Imported here: takes seconds, in which the first program compiles.
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.summary import scalar
-
-        self._make_event, self._make_scalar = Event, scalar
-        self._path = Path(workdir) / "tensorboard"
-        with naming_errors(self._path):
-            self._path.mkdir(parents=True, exist_ok=True)
-            self._events = EventsWriter(str(self._path / "events"))
-            if resume_step:  # TensorBoard forgets what earlier files hold from here on
-                start = SessionLog(status=SessionLog.SessionStatus.Value("START"))
-                self._event(resume_step + 1, session_log=start)
-
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        with naming_errors(self._path):
-            for name, value in values.items():
-                self._event(step, summary=self._make_scalar(name, float(value)))
-            self._events.flush()
-
-    def _event(self, step: int, **content: Any) -> None:
-        self._events.write_event(self._make_event(wall_time=time.time(), step=step, **content))
-
-    def close(self) -> None:
-        self._events.close()
 
 
 def _record(step: int, values: Mapping[str, float]) -> dict[str, float]:

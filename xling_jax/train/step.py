@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from xling_jax.sharding import rows_over
+from xling_jax.sharding import batch_sharding, replicated, rows_over, state_sharding
 from xling_jax.train.loss_scale import loss_scale, scale_metrics
-from xling_jax.train.mesh import batch_sharding, replicated, state_sharding
 from xling_jax.train.objective import LossFn
 from xling_jax.train.optimizer import with_constants
 from xling_jax.train.terms.term import Sums

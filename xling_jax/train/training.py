@@ -15,10 +15,9 @@ from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_static import NOT_TRAINED
 from xling_jax.models.registry import CrossLingualModel
 from xling_jax.registry import check_choice
-from xling_jax.train.batches import Direction
+from xling_jax.sharding import make_mesh
 from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
 from xling_jax.train.loss_scale import with_loss_scale
-from xling_jax.train.mesh import make_mesh
 from xling_jax.train.objective import Objective
 from xling_jax.train.optimizer import (
     frozen,
@@ -136,10 +135,9 @@ def resolve(
     if compute_dtype(experiment.compute_dtype) == jnp.float16:
         optimizer = with_loss_scale(optimizer)
     init, shapes = abstract_state(init_params(model), optimizer, experiment.seed)
-    _check_dim(model, shapes.params)
     _check_frozen(train.frozen, shapes.params)
     training = Training(experiment, train, schedule, objective, optimizer, trained, init, shapes)
-    check_validation_metrics(training)
+    _check_validation_metric(training)
     return training
 
 
@@ -221,11 +219,8 @@ def check_batch_multiple(batch_multiple: int) -> None:
         )
 
 
-def check_validation_metrics(training: Training, directions: Collection[Direction] = ()) -> None:
-    """Raises ValueError if `best_metric` is a metric of held-out pairs that cannot select.
-
-    It must be a loss that is measured, of one of these directions, by default any.
-    """
+def _check_validation_metric(training: Training) -> None:
+    """Raises ValueError if `best_metric` is of held-out pairs, but no loss that is measured."""
     data, metric = training.experiment.data, training.options.best_metric
     if not is_validation(metric):
         return
@@ -233,7 +228,7 @@ def check_validation_metrics(training: Training, directions: Collection[Directio
         raise ValueError(
             f"train.best_metric={metric!r} needs held-out pairs: set data.validation_pairs"
         )
-    measured = losses(training.objective, directions or data.directions())
+    measured = losses(training.objective, data.directions())
     check_choice("train.best_metric", metric, measured)
 
 
@@ -248,15 +243,3 @@ def _check_frozen(names: Collection[str], params: Any) -> None:
             )
     if names and all(is_named(path, {*names, *NOT_TRAINED}) for path in paths):
         raise ValueError(f"train.frozen={tuple(names)!r} leaves nothing to train; name fewer")
-
-
-def _check_dim(model: CrossLingualModel, params: Any) -> None:
-    tokens = jax.ShapeDtypeStruct((2, 8), jnp.int32)
-    encode = lambda params, tokens: model.apply({"params": params}, tokens, method="encode")
-    vectors = jax.eval_shape(encode, params, tokens)
-    if vectors.shape != (2, model.encoder.dim) or vectors.dtype != jnp.float32:
-        raise ValueError(
-            f"{type(model.encoder).__name__} must return float32 [batch, dim] with its "
-            f"dim={model.encoder.dim}; found {vectors.dtype} [batch, "
-            f"{', '.join(map(str, vectors.shape[1:]))}]"
-        )

@@ -12,9 +12,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from xling_jax.sharding import rows_over
+from xling_jax.sharding import batch_sharding, replicated, rows_over, state_sharding, to_global
 from xling_jax.train.batches import Direction, TranslationBatches
-from xling_jax.train.mesh import batch_sharding, replicated, state_sharding, to_global
 from xling_jax.train.metrics import means
 from xling_jax.train.objective import Objective
 
