@@ -145,7 +145,7 @@ def memory_gb(program: Any) -> str:
 @functools.cache
 def peak(dtype: str) -> float:
     """FLOP/s of products on a device, from its data sheet or measured."""
-    from xling_jax.train.flops import peak_flops
+    from peaks import peak_flops
 
     size = 1536
     matrix = jnp.ones((size, size), dtype) / size
@@ -268,10 +268,12 @@ class Update:
             self._compile(name, size, form)
 
     def _compile(self, name: str, size: str, form: Form) -> None:
+        from peaks import without_remat
+
         from xling_jax.devices import compute_dtype
         from xling_jax.sharding import make_mesh, state_sharding, to_global
         from xling_jax.train.batching import Bucket
-        from xling_jax.train.flops import FlopsByShape
+        from xling_jax.train.flops import gradient_flops
         from xling_jax.train.training import resolve
 
         experiment, self.form = load(name, size), form
@@ -283,8 +285,8 @@ class Update:
         tokens = make_batch(rows, LENGTH, experiment.preparation.vocab.size)
         arrays = {n: tokens.get(n, np.zeros(s.shape, s.dtype)) for n, s in needed.items()}
         self.batch = to_global(mesh, arrays)
-        objective = training.objective.without_remat()
-        self.flops = FlopsByShape(objective, training.shapes.params)(self.batch)
+        objective = without_remat(training.objective)
+        self.flops = gradient_flops(objective, training.shapes.params, self.batch)
         self.dtype = compute_dtype(experiment.compute_dtype).name
         sharding = state_sharding(mesh, training.shapes)
         self.init = jax.jit(training.init, out_shardings=sharding).lower().compile()

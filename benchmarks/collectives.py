@@ -42,12 +42,14 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
 
     The text of the program is also written to the directory `keep`, unless that is None.
     """
+    from peaks import peak_flops, without_remat
+
     from xling_jax.config import load
     from xling_jax.sharding import make_mesh
     from xling_jax.train import dry_run
     from xling_jax.train.batching import Bucket
     from xling_jax.train.dry_run import update_memory
-    from xling_jax.train.flops import FlopsByShape, peak_flops
+    from xling_jax.train.flops import gradient_flops
     from xling_jax.train.step import count_parameters
     from xling_jax.train.training import resolve
 
@@ -63,8 +65,8 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     seconds = time.perf_counter() - start
     program = compiled.as_text()
     batch = training.objective.abstract_batch(bucket, False)
-    objective = training.objective.without_remat()
-    count = FlopsByShape(objective, training.shapes.params)(batch) / mesh.size
+    objective = without_remat(training.objective)
+    count = gradient_flops(objective, training.shapes.params, batch) / mesh.size
     moved = compiled.cost_analysis()["bytes accessed"] / _BANDWIDTHS.get(devices[0].device_kind, 1)
     least = count / (peak_flops(devices[0], dtype) or 1e12), moved / 1e9
     if keep:

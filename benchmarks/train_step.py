@@ -81,7 +81,7 @@ def jax_worker(
     import jax.numpy as jnp
 
     from xling_jax.sharding import make_mesh, state_sharding, to_global
-    from xling_jax.train.flops import FlopsByShape
+    from xling_jax.train.flops import gradient_flops
     from xling_jax.train.training import resolve
 
     mesh = make_mesh()
@@ -91,7 +91,7 @@ def jax_worker(
     # Placed as an update returns it; otherwise the second update would be recompiled.
     state, index = jax.jit(training.init, out_shardings=state_sharding(mesh, shapes))(), 0
     batch = to_global(mesh, batch)
-    count = FlopsByShape(training.objective, shapes.params)(batch)
+    count = gradient_flops(training.objective, shapes.params, batch)
     matrix = jnp.full((2048, 2048), 1 / 2048, jnp.float32)
     product = jax.jit(jnp.matmul)
     product(matrix, matrix).block_until_ready()

@@ -71,7 +71,7 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
     state = jax.jit(training.init, out_shardings=state_sharding(mesh, training.shapes))()
     arrays = to_global(mesh, batch)
     program = steps.train.lower(state, arrays, np.int32(0)).compile()
-    count = flops.FlopsByShape(training.objective, training.shapes.params)(arrays)
+    count = flops.gradient_flops(training.objective, training.shapes.params, arrays)
 
     def update() -> Any:
         nonlocal state

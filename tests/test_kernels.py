@@ -16,7 +16,7 @@ from xling_jax.config import load
 from xling_jax.losses import translation
 from xling_jax.models.layers import Attention, TransformerLayer
 from xling_jax.train.batching import Bucket
-from xling_jax.train.flops import FlopsByShape
+from xling_jax.train.flops import gradient_flops
 from xling_jax.train.training import resolve
 
 pytest.importorskip("jax.experimental.pallas.triton", reason="JAX without Pallas's Triton")
@@ -229,7 +229,7 @@ def test_attention_with_dropout_on_its_weights_has_no_kernel(choose):
 def test_flops_are_those_without_kernels(monkeypatch):
     training = resolve(load("t_laser:smoke", ["--config.compute_dtype=bfloat16"]))
     batch = training.objective.abstract_batch(Bucket(16, 8), both=False)
-    count = lambda: FlopsByShape(training.objective, training.shapes.params)(batch)
+    count = lambda: gradient_flops(training.objective, training.shapes.params, batch)
     without, asked = count(), []
 
     def kernels_for(dtype, rows=0):

@@ -172,7 +172,7 @@ def _override(config: dict[str, Any], given: Mapping[str, str]) -> None:
 
     known = {}
     with contextlib.suppress(ValueError):  # what is missing may be given
-        known = complete(config) if given else {}
+        known = complete(config)[0] if given else {}
     for section in ("optimizer", "schedule"):
         _rename(config.get(section, {}), given.get(f"{section}.name"), section)
     for key, text in sorted(given.items(), key=lambda item: item[1] in ("0", "0.0")):

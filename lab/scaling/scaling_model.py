@@ -113,7 +113,7 @@ def make_update(name: str, rows: int) -> Update:
 
     from xling_jax.config import load
     from xling_jax.train.batching import Bucket
-    from xling_jax.train.flops import FlopsByShape
+    from xling_jax.train.flops import gradient_flops
     from xling_jax.train.step import count_parameters
     from xling_jax.train.training import resolve
 
@@ -135,7 +135,7 @@ def make_update(name: str, rows: int) -> Update:
         name=name,
         rows=rows,
         parameters=count,
-        flops=FlopsByShape(training.objective, params)(batch),
+        flops=gradient_flops(training.objective, params, batch),
         # As compiled for a TPU: tokens are looked up in float32 tables; products and their
         # gradients use bfloat16 copies, except for the gradients of tables.
         gathered=2.0 * count + 2.0 * (tables - outputs),

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from benchmarks.peaks import peak_flops
 from xling_jax.config import load
 from xling_jax.models.registry import build_encoder
-from xling_jax.train import flops
 from xling_jax.train.batching import Bucket
-from xling_jax.train.flops import matmul_flops
+from xling_jax.train.flops import gradient_flops, matmul_flops
 from xling_jax.train.training import VocabFacts, init_params, make_objective
 
 B, T, D, F, L, V = 32, 32, 1024, 4096, 6, 50_000
@@ -59,7 +59,7 @@ def test_a_training_step_costs_three_forward_passes(distance_weight):
     overrides = [f"--config.objective.distance.weight={distance_weight}"] if distance_weight else []
     objective = make_objective(load("t_laser", overrides), VocabFacts(V))
     params = jax.eval_shape(init_params(objective.context.model), KEY)
-    found = flops.FlopsByShape(objective, params)(objective.abstract_batch(Bucket(T, B), False))
+    found = gradient_flops(objective, params, objective.abstract_batch(Bucket(T, B), False))
     expected = 3 * (encoder_flops(T) + decoder_flops(T - 1))
     if distance_weight:  # the translations are encoded as well; and the matrix of distances
         expected += 3 * encoder_flops(T) + 3 * 2 * B * B * D
@@ -81,4 +81,4 @@ def test_a_training_step_costs_three_forward_passes(distance_weight):
 )
 def test_peaks_are_those_of_the_dtype(kind, dtype, teraflops):
     device = types.SimpleNamespace(device_kind=kind, platform="gpu")
-    assert flops.peak_flops(device, dtype) == teraflops * 1e12
+    assert peak_flops(device, dtype) == teraflops * 1e12

@@ -123,10 +123,10 @@ def test_an_interval_leaves_out_what_is_not_finite_in_skipped_updates():
     interval = Interval(lambda step: "pair aa-bb")
     updates = [(8, 3, 4, 0), (6, np.inf, 2, 1), (np.nan, np.nan, 1, 1), (4, 1, 1, 0)]
     for step, update in enumerate(updates, 1):
-        interval.add(step, sums_of(*update), flops=0, padded_tokens=10)
+        interval.add(step, sums_of(*update), padded_tokens=10)
     interval.drain()
     interval = Interval(lambda step: "", json.loads(json.dumps(interval.progress())))
-    values = interval.metrics(1, 1.0)
+    values = interval.metrics()
     assert values["train/loss"] == (8 + 6 + 4) / (3 * 2)
     assert values["train/gradient_norm"] == (3 + 1) / 2
     assert (values["train/loss_scale"], values["train/skipped_updates"]) == (1, 2)
@@ -142,7 +142,7 @@ def test_an_interval_leaves_out_what_is_not_finite_in_skipped_updates():
 )
 def test_a_run_ends_when_lowering_the_scale_does_not_help(update, message):
     interval = Interval(lambda step: "pair x")
-    interval.add(1, sums_of(*update), flops=0, padded_tokens=10)
+    interval.add(1, sums_of(*update), padded_tokens=10)
     with pytest.raises(FloatingPointError, match=message):
         interval.drain()
 

@@ -13,9 +13,9 @@ from jax.sharding import Mesh
 from xling_jax.devices import compute_dtype
 from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.sharding import AXES, make_mesh, state_sharding
-from xling_jax.train import flops
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.experiment import Experiment
+from xling_jax.train.flops import gradient_flops
 from xling_jax.train.step import count_parameters
 from xling_jax.train.training import (
     Training,
@@ -153,8 +153,8 @@ def _pretend_devices(experiment: Experiment) -> bool:
 def _flops(training: Training, buckets: Sequence[Bucket]) -> list[str]:
     """The table of FLOPs by bucket, and those of an update."""
     data, objective = training.experiment.data, training.objective
-    flops_of = flops.FlopsByShape(objective, training.shapes.params)
-    counts = [flops_of(objective.abstract_batch(bucket, data.has_both)) for bucket in buckets]
+    batches = [objective.abstract_batch(bucket, data.has_both) for bucket in buckets]
+    counts = [gradient_flops(objective, training.shapes.params, batch) for batch in batches]
     unit, size = ("TFLOP", 1e12) if max(counts) >= 1e11 else ("GFLOP", 1e9)
     lines = [f"bucket length   rows   tokens a side   {unit} per micro-batch"]
     for (length, rows), count in zip(buckets, counts):

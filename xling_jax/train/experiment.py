@@ -102,7 +102,7 @@ class Experiment:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Experiment":
         """The experiment of a config; ValueError for what is wrong whatever data and devices."""
-        config, objective, terms = _completed(config)
+        config, objective, terms = complete(config)
         languages, evaluation = tuple(config["languages"]), config["evaluation"]
         plain = {name: config[name] for name in ("languages", "seed", "compute_dtype")}
         options.check(cls, plain, "config", partial=True)
@@ -204,15 +204,10 @@ class Experiment:
         return {k: v for k, v in self.config["encoder"].items() if k not in skipped}
 
 
-def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with the defaults of all that it uses; ValueError for what does not exist."""
-    return _completed(config)[0]
-
-
-def _completed(
+def complete(
     config: Mapping[str, Any],
 ) -> tuple[dict[str, Any], ObjectiveOptions, dict[str, Term]]:
-    """A complete config and its objective.
+    """A config with the defaults of all that it uses, and its objective.
 
     ValueError for a section, family or term that does not exist, a section that nothing reads, or
     one that is missing.

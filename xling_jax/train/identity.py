@@ -60,7 +60,7 @@ def difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | No
 
 def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that affect the results of a run; those that a record lacks are by default."""
-    config = complete(config)
+    config = complete(config)[0]
     affecting = {name: _without_ignored(config[name]) for name in _COMPARED if name in config}
     train = config["train"]
     affecting["train"] = {name: train[name] for name in ("new_rows_only", "extend_to")}

@@ -20,7 +20,6 @@ from xling_jax.files.progress import counted
 from xling_jax.files.whole import write_json
 from xling_jax.sharding import make_mesh, to_global
 from xling_jax.text.languages import parse_pair
-from xling_jax.train import flops
 from xling_jax.train.batches import DataOptions, TranslationBatches, plan_summary, read_batches
 from xling_jax.train.batching import MOST_BUCKETS, UPDATES_PER_LENGTH
 from xling_jax.train.callbacks import Callback
@@ -294,10 +293,6 @@ class _Run:
         options, data = self.training.options, self.training.experiment.data
         total, accumulation, kept = options.last_step, data.accumulation_steps, options.kept_steps
         traced = options.profile_steps or (0, 0)
-        dtype = compute_dtype(self.training.experiment.compute_dtype).name
-        peak = flops.peak_flops(jax.local_devices()[0], dtype)
-        objective, shapes = self.training.objective.without_remat(), self.training.shapes
-        flops_of = flops.FlopsByShape(objective, shapes.params)
         interval = Interval(lambda step: f"pair {self._pairs(step)}", interval_progress)
         bounds = (number * accumulation for number in (start, total))
         source = read_batches(self.batches, *bounds, reader=data.reader)
@@ -330,7 +325,6 @@ class _Run:
             interval.add(
                 step,
                 sums,
-                flops=sum(map(flops_of, micro_batches)),
                 padded_tokens=sum(2 * batch["source_tokens"].size for batch in micro_batches),
             )
             for callback in self.callbacks:
@@ -343,7 +337,7 @@ class _Run:
             )
             if step == total or step % options.log_every_steps == 0:
                 interval.drain()
-                self._log(step, interval.metrics(self.mesh.size, peak))
+                self._log(step, interval.metrics())
                 interval.restart()
             # There may be only seconds to save, so a stop leaves it to the next start.
             evaluating = self.is_due(step) and not stopping
@@ -426,7 +420,7 @@ class _Run:
         for callback in self.callbacks:
             callback.on_log(step, values)
         terms = [term.logged for term in self.training.experiment.terms.values()]
-        shown = ("loss", *terms, "tokens_per_second", "padding_efficiency", "mfu")
+        shown = ("loss", *terms, "tokens_per_second", "padding_efficiency")
         if "train/loss_scale" in values:
             shown += ("loss_scale", "skipped_updates")
         shown = [name for name in shown if f"train/{name}" in values]

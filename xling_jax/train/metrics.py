@@ -61,7 +61,7 @@ class Interval:
         """Begins a new interval."""
         self._sums: Counter[str] = Counter()
         self._before: Counter[str] = Counter()
-        self._updates, self._flops, self._padded_tokens = 0, 0, 0
+        self._updates, self._padded_tokens = 0, 0
         self._started, self._paused = time.perf_counter(), 0.0
 
     @contextlib.contextmanager
@@ -81,13 +81,12 @@ class Interval:
         sums = dict(self._sums)
         return {"sums": sums, "updates": self._updates, "padded_tokens": self._padded_tokens}
 
-    def add(self, step: int, sums: Any, *, flops: int, padded_tokens: int) -> None:
+    def add(self, step: int, sums: Any, *, padded_tokens: int) -> None:
         """Takes the sums of update `step`, still on the device; reads those of the one before.
 
         FloatingPointError if the loss or gradient of the latter is not finite, and with a loss
         scale, if lowering it does not help.
         """
-        self._flops += flops
         self._padded_tokens += padded_tokens
         self.drain()
         self._waiting = (step, sums)
@@ -117,13 +116,10 @@ class Interval:
             self._sums["loss_scale"] = scale
         self._updates += 1
 
-    def metrics(self, num_devices: int, peak: float) -> dict[str, float]:
-        """Means of the interval, speed and model FLOPs utilization, as `train/NAME`.
+    def metrics(self) -> dict[str, float]:
+        """Means of the interval and speed, as `train/NAME`.
 
-        MFU = FLOPs of forward and backward passes (no recomputation) / (seconds · devices · peak),
-        with the peak of one device in FLOP/s; none if that is 0, unknown. Padding counts; without
-        it, the model does about MFU · padding_efficiency of real work (`mfu_without_padding`). In
-        float16 there are also the latest loss scale and the number of skipped updates.
+        In float16 there are also the latest loss scale and the number of skipped updates.
         """
         seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
         values = means(self._sums)
@@ -135,9 +131,6 @@ class Interval:
         for name, total in self._totals().items():
             values[f"{name}_per_second"] = (total - self._before[name]) / seconds
         values["padding_efficiency"] = self._sums["tokens"] / self._padded_tokens
-        if peak:
-            values["mfu"] = self._flops / (seconds * num_devices * peak)
-            values["mfu_without_padding"] = values["mfu"] * values["padding_efficiency"]
         return {f"train/{name}": value for name, value in values.items()}
 
 

@@ -128,15 +128,6 @@ class Objective:
         batch |= {"source_language": language} if both else {}
         return batch | {name: vectors for name in TEACHERS if name in self.reads}
 
-    def without_remat(self) -> "Objective":
-        """The same without what the backward pass computes again, for counting FLOPs."""
-        model = self.context.model
-        if getattr(model.encoder, "remat", False):
-            model = model.clone(encoder=model.encoder.clone(remat=False))
-        # Pieces of a batch are encoded again in the backward pass.
-        context = dataclasses.replace(self.context, model=model, encode_chunks=1)
-        return dataclasses.replace(self, context=context)
-
     def __call__(
         self, params: Any, batch: Mapping[str, jax.Array], key: jax.Array, train: bool
     ) -> tuple[jax.Array, Sums]:

@@ -105,7 +105,6 @@ class Term:
                     (vectors of a frozen encoder, in the batch)
         logged      the metric shown in log lines, a loss: lower is better
         collapses   whether equal vectors for all sentences minimize it
-        contrasts   whether the other sentences of a batch are negatives
 
     Attributes:
         weight: of the term in the objective.
@@ -120,7 +119,6 @@ class Term:
     reads = frozenset()
     logged = ""
     collapses = False
-    contrasts = False
 
     def __call__(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """The unweighted value, and metrics as sums.

@@ -85,7 +85,6 @@ class Alignment(NestedTerm):
     supplied = ("ignore",)
     reads = frozenset({"target"})
     logged = "alignment_loss"
-    contrasts = True
 
     def compare(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs, both directions."""
@@ -127,7 +126,6 @@ class Distance(NestedTerm):
     passes_to = (distance_constraint,)
     reads = frozenset({"target"})
     logged = "distance_loss"
-    contrasts = True
 
     def compare(self, context: Context, inputs: Inputs) -> tuple[jax.Array, Sums]:
         """Sum over pairs."""
