@@ -273,7 +273,7 @@ class Update:
         from xling_jax.devices import compute_dtype
         from xling_jax.sharding import make_mesh, state_sharding, to_global
         from xling_jax.train.batching import Bucket
-        from xling_jax.train.flops import gradient_flops
+        from xling_jax.train.dry_run import gradient_flops
         from xling_jax.train.training import resolve
 
         experiment, self.form = load(name, size), form
@@ -405,7 +405,7 @@ def encoding(form: Form) -> tuple[str, bool]:
 def compile_encoder(name: str, size: str, dtype: str, form: Form) -> tuple[Any, ...]:
     """A compiled encoder, a function that makes its parameters, a batch, and its FLOPs."""
     from xling_jax.models.registry import build_encoder
-    from xling_jax.train.flops import matmul_flops
+    from xling_jax.train.dry_run import matmul_flops
 
     experiment = load(UPDATES[name], size)
     vocab_size = experiment.preparation.vocab.size

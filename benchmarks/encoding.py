@@ -31,7 +31,7 @@ def serve_encoder(
     import jax.numpy as jnp
 
     from xling_jax.models.registry import build_encoder
-    from xling_jax.train import flops
+    from xling_jax.train.dry_run import matmul_flops
 
     module = build_encoder(family, **sizes)
     params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
@@ -39,15 +39,13 @@ def serve_encoder(
     shape = (interleaved.YARDSTICK_SIZE,) * 2
     if library == "jax":
         encode = lambda: np.asarray(apply(params, jax.device_put(tokens)))
-        count = flops.matmul_flops(apply, params, tokens)
+        count = matmul_flops(apply, params, tokens)
         matrix, product = jnp.full(shape, 1e-3, jnp.float32), jax.jit(jnp.matmul)
         yardstick = lambda: product(matrix, matrix).block_until_ready()
     else:
         encode = _numpy_encode(family, sizes, jax.device_get(params), tokens, module.pad_id)
         lengths = Counter((tokens != module.pad_id).sum(1).tolist())
-        count = sum(
-            n * flops.matmul_flops(apply, params, tokens[:1, :k]) for k, n in lengths.items()
-        )
+        count = sum(n * matmul_flops(apply, params, tokens[:1, :k]) for k, n in lengths.items())
         matrix = np.full(shape, 1e-3, np.float32)
         yardstick = lambda: matrix @ matrix
 

@@ -58,7 +58,7 @@ def bilstm_update(variant: str, tokens: np.ndarray) -> tuple[Any, Any, Any, int]
     import optax
 
     from xling_jax.models.registry import build_encoder
-    from xling_jax.train import flops
+    from xling_jax.train.dry_run import matmul_flops
 
     module = build_encoder("laser", **arguments(variant), dropout=0.0)
     params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
@@ -70,7 +70,7 @@ def bilstm_update(variant: str, tokens: np.ndarray) -> tuple[Any, Any, Any, int]
         changes, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, changes), state, value
 
-    count = flops.matmul_flops(jax.grad(loss), params, tokens)
+    count = matmul_flops(jax.grad(loss), params, tokens)
     return jax.jit(train, donate_argnums=(0, 1)), params, optimizer.init(params), count
 
 

@@ -81,7 +81,7 @@ def jax_worker(
     import jax.numpy as jnp
 
     from xling_jax.sharding import make_mesh, state_sharding, to_global
-    from xling_jax.train.flops import gradient_flops
+    from xling_jax.train.dry_run import gradient_flops
     from xling_jax.train.training import resolve
 
     mesh = make_mesh()

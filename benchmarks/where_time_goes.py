@@ -36,7 +36,7 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
 
     from xling_jax.models.registry import build_encoder
     from xling_jax.sharding import make_mesh, state_sharding, to_global
-    from xling_jax.train import flops
+    from xling_jax.train.dry_run import gradient_flops, matmul_flops
     from xling_jax.train.training import resolve
 
     family, size = name.split("/")
@@ -59,7 +59,7 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
             params = jax.jit(module.init)(jax.random.key(0), tokens[:1])["params"]
             encode = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
             program = encode.lower(params, tokens).compile()
-            count = flops.matmul_flops(encode, params, tokens)
+            count = matmul_flops(encode, params, tokens)
             return lambda: program(params, tokens), program.as_text, count
     else:
         experiment = train_step.make_experiment(size, {family})
@@ -71,7 +71,7 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
     state = jax.jit(training.init, out_shardings=state_sharding(mesh, training.shapes))()
     arrays = to_global(mesh, batch)
     program = steps.train.lower(state, arrays, np.int32(0)).compile()
-    count = flops.gradient_flops(training.objective, training.shapes.params, arrays)
+    count = gradient_flops(training.objective, training.shapes.params, arrays)
 
     def update() -> Any:
         nonlocal state

@@ -16,7 +16,7 @@ from xling_jax.config import load
 from xling_jax.losses import translation
 from xling_jax.models.layers import Attention, TransformerLayer
 from xling_jax.train.batching import Bucket
-from xling_jax.train.flops import gradient_flops
+from xling_jax.train.dry_run import gradient_flops
 from xling_jax.train.training import resolve
 
 pytest.importorskip("jax.experimental.pallas.triton", reason="JAX without Pallas's Triton")

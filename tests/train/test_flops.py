@@ -8,7 +8,7 @@ from benchmarks.peaks import peak_flops
 from xling_jax.config import load
 from xling_jax.models.registry import build_encoder
 from xling_jax.train.batching import Bucket
-from xling_jax.train.flops import gradient_flops, matmul_flops
+from xling_jax.train.dry_run import gradient_flops, matmul_flops
 from xling_jax.train.training import VocabFacts, init_params, make_objective
 
 B, T, D, F, L, V = 32, 32, 1024, 4096, 6, 50_000

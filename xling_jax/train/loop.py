@@ -32,7 +32,7 @@ from xling_jax.train.terms.term import TEACHERS
 from xling_jax.train.training import (
     Training,
     VocabFacts,
-    check_batch_multiple,
+    check_devices,
     resolve,
 )
 from xling_jax.train.validation import SEED, Validation, is_validation
@@ -216,7 +216,7 @@ def _versioned(experiment: Experiment) -> dict[str, Any]:
 def open_batches(experiment: Experiment, corpus: Corpus) -> TranslationBatches:
     """The batches of a run: the rows of this process."""
     data = experiment.data
-    check_batch_multiple(data.batch_multiple)
+    check_devices(experiment)
     batches = _open(experiment, corpus.vocab, corpus.directory, data, experiment.seed)
     epoch = batches.epoch(data.accumulation_steps)
     most = max(1, experiment.train_options(epoch).total_steps // UPDATES_PER_LENGTH)

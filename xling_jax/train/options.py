@@ -94,11 +94,6 @@ class TrainOptions:
                 "train.export='best' needs train.best_metric, e.g. 'dev/p_at_1', and "
                 "train.keep_best, at least 1"
             )
-        if self.max_length_tokens and self.max_length_tokens < 3:
-            raise ValueError(
-                f"train.max_length_tokens={self.max_length_tokens} must be at least 3, or 0 for "
-                "the limit of the encoder"
-            )
         if any(a >= b for a, b in itertools.pairwise(self.stages)):
             raise ValueError(
                 f"train.extend_to={self.extend_to} must be after train.total_steps="

@@ -52,13 +52,9 @@ class VocabFacts:
     @classmethod
     def of(cls, vocab: "Vocabulary") -> "VocabFacts":
         """The facts about a vocabulary; pieces without a letter or digit are never masked."""
-        names = ("bos", "eos", "pad", "mask")
-        special_ids = {name: getattr(vocab, f"{name}_id") for name in names}
-        never_masked = tuple(
-            number
-            for number, piece in enumerate(vocab.pieces())
-            if not any(map(str.isalnum, piece))
-        )
+        special_ids = {name: getattr(vocab, f"{name}_id") for name in ("bos", "eos", "pad", "mask")}
+        pieces = enumerate(vocab.pieces())
+        never_masked = tuple(n for n, piece in pieces if not any(map(str.isalnum, piece)))
         return cls(vocab.size, vocab.fingerprint, special_ids, never_masked)
 
     @property
@@ -204,19 +200,14 @@ def check(experiment: Experiment) -> None:
 
 
 def check_devices(experiment: Experiment) -> None:
-    """Raises ValueError if an experiment does not suit the devices."""
-    check_batch_multiple(experiment.data.batch_multiple)
-    make_mesh(**experiment.mesh)
-
-
-def check_batch_multiple(batch_multiple: int) -> None:
-    """Raises ValueError if the devices cannot share a batch evenly."""
-    devices = jax.device_count()
-    if batch_multiple % devices:
+    """Raises ValueError if the devices are not those of the mesh, or cannot share a batch."""
+    multiple, devices = experiment.data.batch_multiple, jax.device_count()
+    if multiple % devices:
         raise ValueError(
-            f"data.batch_multiple={batch_multiple} must be a multiple of the {devices} devices "
-            f"that share a batch; use {-(-batch_multiple // devices) * devices}"
+            f"data.batch_multiple={multiple} must be a multiple of the {devices} devices "
+            f"that share a batch; use {-(-multiple // devices) * devices}"
         )
+    make_mesh(**experiment.mesh)
 
 
 def _check_validation_metric(training: Training) -> None:
