@@ -1,12 +1,10 @@
-"""Makes a static encoder from others: averaged, with more dimensions, rotated, narrowed, in codes.
+"""Makes a static encoder from others: averaged, with more dimensions, rotated, narrowed.
 
     python lab/mini/reshape.py --model runs/a --average runs/b --output mean
     python lab/mini/reshape.py --model mean --token-vectors words.npy --principal-axes text.txt \
         --truncate-dim 256 --feature-dim 160 --output joined
-    python lab/mini/reshape.py --model joined --storage pq --output small
 
-Done in this order. The encoders of the package read every storage; `xling export --storage` writes
-those that need no codebooks.
+Done in this order.
 """
 
 import argparse
@@ -25,12 +23,10 @@ from xling_jax.encode.model_directory import (
 )
 from xling_jax.files.lines import iterate_lines
 from xling_jax.models.numpy_static import NumpyStatic, parameters_of_vectors
-from xling_jax.models.row_storage import CODES, IN_A_BYTE, STORAGES, Table
+from xling_jax.models.row_storage import STORAGES
 
 Params = Mapping[str, np.ndarray]
 Reshaped = tuple[NumpyStatic, dict[str, np.ndarray]]
-
-_CODEBOOK_ROWS = 65_536  # that a codebook is learned from
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -123,8 +119,6 @@ def reshaped(spec: ModelSpec, args: argparse.Namespace) -> Reshaped:
     static, params = rotated(static, params, axes[:, :width])
     if args.feature_dim:
         static, params = narrowed(static, params, args.feature_dim)
-    if args.storage == "pq":
-        return product_quantized(static, params)
     return (static, params) if args.storage == "float32" else static.quantized(params, args.storage)
 
 
@@ -217,54 +211,6 @@ def narrowed(static: NumpyStatic, params: Params, feature_width: int) -> Reshape
     rows = np.ascontiguousarray(params["feature_embedding"][:, :feature_width])
     static = dataclasses.replace(static, feature_width=feature_width)
     return static, {**params, "feature_embedding": rows}
-
-
-def product_quantized(static: NumpyStatic, params: Params) -> Reshaped:
-    """Tokens in 8 bits and features in codes of product quantization (Jégou et al. 2011)."""
-    table = _product_quantized(static.tables(params)[1].vectors())
-    _, in_bytes = static.quantized(params, "mixed")
-    static = dataclasses.replace(static, storage="pq")
-    factors = in_bytes["factor"].copy()
-    factors[static.token_rows :] = table.factors
-    codes = {"narrow_rows": table.rows, "codebooks": table.codebooks, "factor": factors}
-    return static, {**in_bytes, **codes}
-
-
-def _product_quantized(rows: np.ndarray) -> Table:
-    """Vectors [rows, dims] float32 as codes.
-
-    Of every four dimensions the centroid by k-means that is nearest after the row is scaled to
-    length 1; the factor of a row leaves the least squared error.
-    """
-    from threadpoolctl import threadpool_limits
-
-    norms = np.linalg.norm(rows, axis=1)
-    is_zero = norms == 0
-    units = rows / np.where(is_zero, 1, norms)[:, None]
-    drawn = np.random.default_rng(0).permutation(np.flatnonzero(~is_zero))[:_CODEBOOK_ROWS]
-    groups = units.reshape(len(units), -1, IN_A_BYTE["pq"]).transpose(1, 0, 2)
-    with threadpool_limits(1):  # over small batches, threads wait for one another
-        codes, codebooks = zip(*(_coded(np.ascontiguousarray(group), drawn) for group in groups))
-    table = Table(np.stack(codes, axis=1), np.ones(len(rows), np.float32), np.stack(codebooks))
-    found = table.vectors()
-    squares = np.maximum(np.square(found).sum(axis=1), np.finfo(np.float32).tiny)
-    return table._replace(factors=(found * rows).sum(axis=1) / squares)
-
-
-def _coded(rows: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes [rows] uint8 of rows, and their codebook [256, dims] float32, learned from `drawn`."""
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.metrics import pairwise_distances_argmin
-
-    found = np.unique(rows[drawn], axis=0)
-    if len(found) > CODES:
-        kmeans = MiniBatchKMeans(
-            CODES, batch_size=2048, n_init=1, random_state=0, compute_labels=False
-        )
-        found = kmeans.fit(rows[drawn]).cluster_centers_
-    codebook = np.zeros((CODES, rows.shape[1]), np.float32)
-    codebook[: len(found)] = found
-    return pairwise_distances_argmin(rows, codebook).astype(np.uint8), codebook
 
 
 if __name__ == "__main__":

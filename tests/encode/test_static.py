@@ -1,6 +1,5 @@
 """Static encoders without JAX: the same vectors as the Flax module, nothing heavy imported."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -26,7 +25,7 @@ def save(directory, vocab, family, arguments, params, **more):
     return save_random(directory, family, vocab, arguments, **more)
 
 
-STORED = ("int8 static", "int8 narrow", "int4 static", "mixed narrow", "pq static", "pq narrow")
+STORED = ("int8 static", "int8 narrow", "int4 static", "mixed narrow")
 
 
 @pytest.fixture(params=[*ENCODERS, *STORED])
@@ -37,11 +36,8 @@ def static_directory(request, vocab, sentences, tmp_path):
         return save_random(tmp_path / "m", "dual", vocab, arguments, max_length_tokens=25)
     static = NumpyStatic(vocab.size, **arguments)
     params = random_static(static, vocab, sentences)
-    if storage == ["pq"]:  # made elsewhere, read here
-        params = random_static(dataclasses.replace(static, storage="pq"), vocab, sentences)
-    elif storage:
-        _, params = static.quantized(params, *storage)
     if storage:
+        _, params = static.quantized(params, *storage)
         arguments["storage"] = storage[0]
     return save(tmp_path / "m", vocab, "static", arguments, params)
 
@@ -116,7 +112,7 @@ def test_four_bits_share_bytes_and_have_the_best_factor(vocab):
         for f in shrinks
     ]
     np.testing.assert_allclose(reduced["factor"][2], shrinks[np.argmin(errors)], rtol=1e-6)
-    with pytest.raises(ValueError, match="width=5 must be a multiple of 2"):
+    with pytest.raises(ValueError, match="width=5 must be even"):
         NumpyStatic(vocab.size, 5, storage="int4")
 
 
@@ -179,7 +175,7 @@ def test_export_shrinks_a_model(vocab, sentences, tmp_path, capsys):
     np.testing.assert_allclose(small, whole, atol=0.3)
     problems = {
         **dict.fromkeys(("--truncate-dim 0", "--truncate-dim 17"), "must be from 1 to 16"),
-        "--storage int4 --truncate-dim 5": "encoder.width=5 must be a multiple of 2",
+        "--storage int4 --truncate-dim 5": "encoder.width=5 must be even",
     }
     for wrong, problem in problems.items():
         assert main([*export, str(tmp_path / "x"), *wrong.split()]) == 2

@@ -10,7 +10,6 @@ import pytest
 
 import xling_jax
 from tests.formats.conftest import TEXTS, save_again
-from tests.lab.scripts import script
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model
 from xling_jax.text.huggingface_vocab import HuggingFaceText, HuggingFaceVocab
@@ -80,12 +79,10 @@ def test_vectors_are_the_same_in_batches_of_any_size(exported, name):
     assert sizes == ["batch", "length"]
 
 
-@pytest.mark.parametrize("storage", ["mixed", "pq"])
-def test_few_bits_stay_few(tmp_path, models, storage):
+def test_few_bits_stay_few(tmp_path, models):
     small = tmp_path / "small"
-    words = ["--model", str(models("static_features")), "--storage", storage]
-    with script("mini/reshape.py") as reshape:
-        reshape.main([*words, "--output", str(small)])
+    words = ["export", "--model", str(models("static_features")), "--storage", "mixed"]
+    assert main([*words, "--output", str(small)]) == 0
     facts = onnx_file.export_onnx(small, tmp_path / "out")
     assert facts["largest_difference"] < 1e-5
     ours = xling_jax.load(small).encode(TEXTS)
@@ -93,9 +90,7 @@ def test_few_bits_stay_few(tmp_path, models, storage):
     graph = onnx.load(tmp_path / "out" / "model.onnx").graph
     stored = {tuple(constant.dims): constant.data_type for constant in graph.initializer}
     static = load_model(small).static
-    dims = static.feature_dims // 4 if storage == "pq" else static.feature_dims
-    kind = onnx.TensorProto.UINT8 if storage == "pq" else onnx.TensorProto.INT8
-    assert stored[static.feature_rows, dims] == kind
+    assert stored[static.feature_rows, static.feature_dims] == onnx.TensorProto.INT8
 
 
 @pytest.mark.parametrize("name", ["mini", "mean"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
 from xling_jax.formats.registry import EXPORTERS
-from xling_jax.models.row_storage import WRITTEN
+from xling_jax.models.row_storage import STORAGES
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.export import export_checkpoint
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=tuple(EXPORTERS), help=f"format to write; {formats}")
     parser.add_argument(
         "--storage",
-        choices=WRITTEN,
+        choices=STORAGES,
         help="static encoders: how parameters are stored; mixed is int8 for tokens and int4 for "
         "pairs and triples of them (default: float32)",
     )

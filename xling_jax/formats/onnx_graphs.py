@@ -83,8 +83,7 @@ class _Graph:
 def static_graph(static: NumpyStatic, stored: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The graph of a static encoder: 1/n Σ_r f_r T_r over the rows r of a sentence's n tokens.
 
-    Scaled to length 1 where the encoder does that. 8-bit rows stay 8-bit, 4-bit rows become 8-bit,
-    and codes stay codes.
+    Scaled to length 1 where the encoder does that. 8-bit rows stay 8-bit, 4-bit rows become 8-bit.
     """
     add = _Graph()
     table, *of_features = (table.unpacked() for table in static.tables(stored))
@@ -126,15 +125,7 @@ def _weighted_rows(add: _Graph, table: Table, row: str, is_real: str, share: str
     """[batch, dims]: the sum of the rows of a table that are real, times their factors."""
     weights = add("Mul", add("Gather", table.factors.astype(np.float32), row), share)
     weights = add("Where", is_real, weights, np.zeros(1, np.float32))
-    vectors = add("Gather", table.rows, row)
-    if table.codebooks is None:
-        vectors = add("Cast", vectors, to=onnx.TensorProto.FLOAT)
-    else:
-        groups, codes, size = table.codebooks.shape
-        indices = add("Cast", vectors, to=onnx.TensorProto.INT64)
-        indices = add("Add", indices, np.arange(0, groups * codes, codes))
-        vectors = add("Gather", table.codebooks.reshape(-1, size), indices)
-        vectors = add("Reshape", vectors, np.array([0, 0, groups * size], np.int64))
+    vectors = add("Cast", add("Gather", table.rows, row), to=onnx.TensorProto.FLOAT)
     return add("Squeeze", add("MatMul", add("Unsqueeze", weights, _ints(1)), vectors), _ints(1))
 
 

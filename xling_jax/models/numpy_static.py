@@ -15,9 +15,6 @@ import numpy as np
 
 from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.models.row_storage import (
-    CODES,
-    IN_A_BYTE,
-    MIXTURES,
     STORAGES,
     Table,
     quantized,
@@ -122,20 +119,17 @@ class NumpyStatic(StaticOptions):
     def __post_init__(self):
         super().__post_init__()
         check_choice("encoder.storage", self.storage, STORAGES)
-        if self.storage in MIXTURES and not self.features:
-            raise ValueError(
-                f"encoder.storage={self.storage} is for encoders with features; use int8"
-            )
+        if self.storage == "mixed" and not self.features:
+            raise ValueError("encoder.storage=mixed is for encoders with features; use int8")
         for name, dims, kind in (
             ("width", self.width, "token"),
             ("feature_width", self.feature_width, "feature"),
             ("width", self.feature_dims, "feature"),
         ):
-            per_byte = IN_A_BYTE.get(storage_of(self.storage, kind), 1)
-            if dims % per_byte:
+            if dims % 2 and storage_of(self.storage, kind) == "int4":
                 raise ValueError(
-                    f"encoder.{name}={dims} must be a multiple of {per_byte} with "
-                    f"encoder.storage={self.storage}; use int8"
+                    f"encoder.{name}={dims} must be even with encoder.storage={self.storage}; "
+                    "use int8"
                 )
 
     @property
@@ -153,12 +147,8 @@ class NumpyStatic(StaticOptions):
             }
         stored = {}
         for name, ((count, dims), kind) in tables.items():
-            per_byte = IN_A_BYTE.get(storage_of(self.storage, kind), 1)
-            stored[name] = ((count, dims // per_byte), "uint8" if per_byte > 1 else "int8")
-        if self.storage == "pq":
-            per_byte = IN_A_BYTE["pq"]
-            shape = (self.feature_dims // per_byte, CODES, per_byte)
-            stored["codebooks"] = (shape, "float32")
+            is_packed = storage_of(self.storage, kind) == "int4"
+            stored[name] = ((count, dims // 2), "uint8") if is_packed else ((count, dims), "int8")
         stored["factor"] = ((rows,), "float32")
         if self.features:
             stored["feature_keys"] = ((self.feature_rows,), "float32")
@@ -167,7 +157,7 @@ class NumpyStatic(StaticOptions):
     @property
     def _has_narrow_rows(self) -> bool:
         """True if the integers of features are in a table of their own."""
-        return bool(self.features) and (self.feature_dims < self.width or self.storage in MIXTURES)
+        return bool(self.features) and (self.feature_dims < self.width or self.storage == "mixed")
 
     def tables(self, stored: Mapping[str, np.ndarray]) -> list[Table]:
         """The table of tokens, then that of features if it has some, of parameters as stored."""
@@ -181,7 +171,7 @@ class NumpyStatic(StaticOptions):
         rows = stored["rows"][: self.token_rows]
         narrow = stored["narrow_rows" if self._has_narrow_rows else "rows"][-self.feature_rows :]
         of_tokens, of_features = np.split(stored["factor"], [self.token_rows])
-        return [Table(rows, of_tokens), Table(narrow, of_features, stored.get("codebooks"))]
+        return [Table(rows, of_tokens), Table(narrow, of_features)]
 
     def trainable(self, stored: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The float32 parameters of `models.static.StaticEncoder` with the stored vectors."""

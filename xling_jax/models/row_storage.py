@@ -1,7 +1,4 @@
-"""Rows of a static encoder: stored in 32, 8, 4 or, by product quantization, 2 bits; and summed.
-
-Codes of product quantization are only read here; `lab/mini/reshape.py` makes them.
-"""
+"""Rows of a static encoder: stored in 32, 8 or 4 bits, and summed."""
 
 from __future__ import annotations
 
@@ -12,41 +9,32 @@ import numpy as np
 
 # Storage of integers -> the largest.
 _LARGEST = {"int8": 127, "int4": 7}
-# Features need fewer bits than tokens.
-MIXTURES = {"mixed": {"token": "int8", "feature": "int4"}, "pq": {"token": "int8", "feature": "pq"}}
-STORAGES = ("float32", *_LARGEST, *MIXTURES)
-WRITTEN = tuple(name for name in STORAGES if name != "pq")  # by `quantized`
-# Storage -> numbers that share a byte.
-IN_A_BYTE = {"int4": 2, "pq": 4}
+STORAGES = ("float32", *_LARGEST, "mixed")
 # Of the factor of a row in 4 bits, relative to the one that fits its largest element.
 _SHRINKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-CODES = 256  # centroids of a codebook
 
 
 def storage_of(storage: str, kind: str) -> str:
-    """Storage of the rows of one kind, `token` or `feature`, in an encoder's storage."""
-    return MIXTURES.get(storage, {}).get(kind, storage)
+    """Storage of the rows of one kind, `token` or `feature`, which needs fewer bits in `mixed`."""
+    return {"token": "int8", "feature": "int4"}[kind] if storage == "mixed" else storage
 
 
 class Table(NamedTuple):
     """Rows to sum up, each times its factor.
 
     Attributes:
-        rows: [rows, dims] float32 or int8; [rows, dims / 2] uint8, two numbers of 4 bits a byte,
-            each plus 8, that of the even dimension in the lower bits; or [rows, dims / 4] uint8,
-            codes.
+        rows: [rows, dims] float32 or int8; or [rows, dims / 2] uint8, two numbers of 4 bits a byte,
+            each plus 8, that of the even dimension in the lower bits.
         factors: [rows] float32.
-        codebooks: [dims / 4, 256, 4] float32, the numbers that each code stands for.
     """
 
     rows: np.ndarray
     factors: np.ndarray
-    codebooks: np.ndarray | None = None
 
     @property
     def is_packed(self) -> bool:
         """Whether rows hold two numbers of 4 bits in a byte."""
-        return self.rows.dtype == np.uint8 and self.codebooks is None
+        return self.rows.dtype == np.uint8
 
     def unpacked(self) -> Table:
         """The same with numbers of 4 bits as int8."""
@@ -54,10 +42,7 @@ class Table(NamedTuple):
 
     def vectors(self) -> np.ndarray:
         """[rows, dims] float32, times the factors."""
-        rows = self.unpacked().rows
-        if self.codebooks is not None:
-            rows = self.codebooks[np.arange(rows.shape[1]), rows].reshape(len(rows), -1)
-        return rows.astype(np.float32, copy=False) * self.factors[:, None]
+        return self.unpacked().rows.astype(np.float32, copy=False) * self.factors[:, None]
 
 
 def quantized(rows: np.ndarray, storage: str) -> Table:
@@ -110,28 +95,14 @@ class RowSums:
 
     def __init__(self, table: Table):
         self._rows, self._factors, self._is_packed = table.rows, table.factors, table.is_packed
-        self._offsets = self._items = None
-        self.dims = table.rows.shape[1]
-        if self._is_packed:
-            self._items = _VALUES_OF_BYTES
-            self.dims *= 2
-        elif table.codebooks is not None:
-            groups, codes, size = table.codebooks.shape
-            self._offsets = np.arange(0, groups * codes, codes)
-            self._items = np.ascontiguousarray(table.codebooks).view(np.complex128).ravel()
-            self.dims = groups * size
+        self.dims = table.rows.shape[1] * (1 + self._is_packed)
 
     def sum(self, rows: np.ndarray, share: np.float32) -> np.ndarray:
         """Those of one sentence: [rows] int32 -> [dims] float32, times `share`."""
         picked = self._rows.take(rows, axis=0)
-        if self._items is not None:
-            picked = self._looked_up(picked)
+        if self._is_packed:
+            picked = _VALUES_OF_BYTES.take(picked).view(np.float32)
         return (self._factors.take(rows) * share) @ picked.astype(np.float32, copy=False)
-
-    def _looked_up(self, rows: np.ndarray) -> np.ndarray:
-        """Bytes [rows, any] uint8 as the numbers that they stand for, [rows, dims] float32."""
-        indices = rows if self._offsets is None else rows + self._offsets
-        return self._items.take(indices).view(np.float32)
 
     def add_sums(
         self, rows: np.ndarray, ends: np.ndarray, shares: np.ndarray, vectors: np.ndarray
@@ -158,8 +129,6 @@ class RowSums:
             rows, table = indices[rows], table.take(used, axis=0)
         if self._is_packed:
             table = _halves(table)
-        elif self._items is not None:
-            table = self._looked_up(table)
         table = table.astype(np.float32, copy=False)
         sums = csr_array((factors, rows, ends), (len(shares), len(table))) @ table
         if self._is_packed:

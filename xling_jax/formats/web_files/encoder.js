@@ -20,7 +20,6 @@ const NORMAL = 1, UNKNOWN = 2; // types of pieces
 const FEATURES = { pairs: [0, 1], skips: [0, 2], triples: [0, 1, 2] };
 const FACTORS = [0x85ebca77, 0xc2b2ae3d, 0x27d4eb2f], LAST_FACTOR = 0x2c1b3c6d, SEED = 0x9e3779b1;
 const SLOTS = 1 << 20, NO_KEY = 1 << 24;
-const CODES = 256;
 
 export class Encoder {
   // Reads a directory, by its URL.
@@ -42,12 +41,12 @@ export class Encoder {
     this.prompt = prompts?.[default_prompt] ?? "";
     this.width = encoder.width;
     this.dim = truncate_dim ?? encoder.width;
-    const { rows, narrow_rows, factor, codebooks, feature_keys } = tensors;
+    const { rows, narrow_rows, factor, feature_keys } = tensors;
     const numTokens = rows.shape[0] - (narrow_rows || !feature_keys ? 0 : feature_keys.data.length);
     this.ofTokens = makeTable(rows, factor.data, 0);
     if (feature_keys) {
       const table = narrow_rows ?? rows, skipped = narrow_rows ? 0 : numTokens;
-      this.ofFeatures = makeTable(table, factor.data, numTokens - skipped, codebooks, skipped);
+      this.ofFeatures = makeTable(table, factor.data, numTokens - skipped, skipped);
       this.keys = Int32Array.from(feature_keys.data);
       this.slots = new Int32Array(SLOTS);
       this.keys.forEach((key, row) => { if (key !== NO_KEY) this.slots[key & (SLOTS - 1)] = row; });
@@ -93,19 +92,13 @@ function unit(vector) {
   return norm ? vector.map((value) => value / norm) : vector;
 }
 
-// A function that adds a row, times its factor, to a sum. Rows are integers of 8 bits, two of 4 in a
-// byte, or codes of product quantization.
-function makeTable({ data, shape: [, width] }, factors, firstFactor, codebooks, skipped = 0) {
+// A function that adds a row, times its factor, to a sum. Rows are integers of 8 bits, or two of 4 in
+// a byte.
+function makeTable({ data, shape: [, width] }, factors, firstFactor, skipped = 0) {
   const isPacked = data instanceof Uint8Array;
   return (row, sum) => {
     const start = (row + skipped) * width, factor = factors[row + skipped + firstFactor];
-    if (codebooks && isPacked) {
-      const size = codebooks.shape[2];
-      for (let i = 0; i < width; i++) {
-        const code = (i * CODES + data[start + i]) * size;
-        for (let j = 0; j < size; j++) sum[i * size + j] += factor * codebooks.data[code + j];
-      }
-    } else if (isPacked) {
+    if (isPacked) {
       for (let i = 0; i < width; i++) {
         sum[2 * i] += factor * ((data[start + i] & 15) - 8);
         sum[2 * i + 1] += factor * ((data[start + i] >> 4) - 8);
