@@ -92,15 +92,15 @@ def test_the_length_is_cut_at_what_is_asked_for(published, tmp_path):
 def test_convert_and_embed_from_the_command_line(published, tmp_path, capsys):
     source, model = str(published("xlm-roberta")), str(tmp_path / "m")
     command = ["convert", "--from", "huggingface", source, "--output", model]
-    assert main([*command, "--languages", "de,en", "--layer", "2", "--pooling", "mean"]) == 0
+    assert main([*command, "--languages", "de,en", "--pooling", "mean"]) == 0
     (tmp_path / "text").write_text("\n".join(TEXTS) + "\n")
     embed = ["embed", "--model", model, "--input", str(tmp_path / "text")]
     assert main([*embed, "--output", str(tmp_path / "e.npy")]) == 0
-    states, mask = reference.token_states(published("xlm-roberta"), TEXTS, 2, 32)
+    states, mask = reference.token_states(published("xlm-roberta"), TEXTS, limit=32)
     found = np.load(tmp_path / "e.npy")
     np.testing.assert_allclose(found, reference.mean(states, mask), atol=1e-4)
     card = (tmp_path / "m" / "README.md").read_text()
-    assert "| layer | 2 of 3 |" in card and "lower-cased input | as its tokenizer does" in card
+    assert "lower-cased input | as its tokenizer does" in card
     assert main(command) == 2
     assert "exists; choose another --output" in capsys.readouterr().err
 
@@ -247,7 +247,6 @@ def test_without_the_libraries_the_way_out_is_told(copied, tmp_path, monkeypatch
     ("options", "message"),
     [
         ({"pooling": "cls"}, "pooling='cls' must be one of first, mean, max, last"),
-        ({"layer": 4}, "layer=4 must be from 0 to 3"),
         ({"language": "de"}, "language='de': only XLM's tokenizer has rules by langua"),
     ],
 )

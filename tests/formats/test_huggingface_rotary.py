@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-import xling_jax
 from xling_jax.encode.model_directory import load_model
 from xling_jax.formats.huggingface import convert_huggingface
 from xling_jax.formats.huggingface_layouts import read_config
@@ -13,21 +12,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
-from tests.formats import huggingface_reference  # noqa: E402
 from tests.formats import rotary_reference as reference  # noqa: E402
-from tests.formats.every_family import difference  # noqa: E402
 
 TEXTS = reference.TEXTS
-
-
-def test_an_earlier_layer_has_no_final_norm(published, tmp_path):
-    path = published("modernbert")
-    recorded = convert_huggingface(path, tmp_path / "m", layer=2)
-    assert recorded["layer"] == "2 of 3"
-    states, mask = huggingface_reference.token_states(path, TEXTS, 2, reference.POSITIONS)
-    expected = huggingface_reference.mean(states, mask)
-    found = xling_jax.load(tmp_path / "m").encode(TEXTS)
-    assert difference(found, expected) < 1e-5
 
 
 @pytest.mark.parametrize(

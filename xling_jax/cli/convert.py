@@ -24,7 +24,6 @@ _logger = logging.getLogger(__name__)
 EXAMPLES = """examples:
   xling convert hf:sentence-transformers/LaBSE --output models/labse
   xling convert --from huggingface DIR/multilingual-e5-small --output models/e5 --prefix "query: "
-  xling convert --from huggingface DIR/xlm-roberta-base --output models/xlmr --layer 8
   xling convert --from huggingface DIR/mmBERT-base --output models/mmbert --pooling mean
   xling convert --from sentence-transformers DIR/bge-m3 --output models/bge
   xling convert --from model2vec DIR/potion-multilingual-128M --output models/potion
@@ -32,7 +31,7 @@ EXAMPLES = """examples:
 
 huggingface, sentence-transformers: a directory on disk, or hf:ORG/NAME of the Hugging Face hub (pip
 install 'xling_jax[hub]'). The modules after the transformer (modules.json), prompts and
-truncate_dim are kept, unless --pooling or --layer is given; what cannot be kept is refused.
+truncate_dim are kept, unless --pooling is given; what cannot be kept is refused.
 PyTorch is needed only if the weights are in pytorch_model.bin.
 
 model2vec: a directory of StaticModel.save_pretrained, of any precision.
@@ -43,7 +42,7 @@ torch); the model does not.
 """
 
 # Arguments that only some of the functions that convert take.
-_OPTIONS = ("language", "vocabulary", "pooling", "layer", "prefix", "max_length_tokens")
+_OPTIONS = ("language", "vocabulary", "pooling", "prefix", "max_length_tokens")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,12 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=POOLINGS,
         help="transformers: how token states become a vector; last is the last token (default: "
         "as modules.json says, mean without it)",
-    )
-    add(
-        "--layer",
-        type=int,
-        metavar="N",
-        help="transformers: pool the states of layer N; 0 is the embeddings (default: the last)",
     )
     add(
         "--prefix",

@@ -12,11 +12,10 @@ import concurrent.futures
 import copy
 import dataclasses
 import hashlib
-import inspect
 import logging
 import os
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +26,7 @@ from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
 from xling_jax.options import check_kind, check_number, checks_numbers
-from xling_jax.registry import check_choice, did_you_mean
-from xling_jax.text.splitting import check_collection, check_texts, checked_texts, is_missing
+from xling_jax.text.splitting import check_collection, check_texts, checked_texts
 from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
@@ -220,16 +218,13 @@ class Encoder:
         sentences: str | Sequence[str],
         *,
         batch_size: int | None = None,
-        normalize: bool | None = None,
-        show_progress: bool | None = None,
+        normalize: bool = False,
+        show_progress: bool = False,
         prompt: str | None = None,
         prompt_name: str | None = None,
         truncate_dim: int | None = None,
         precision: str | None = "float32",
         ranges: np.ndarray | None = None,
-        missing: str = "error",
-        normalize_embeddings: bool | None = None,
-        show_progress_bar: bool | None = None,
         **others: Any,
     ) -> np.ndarray:
         """Encodes sentences.
@@ -245,33 +240,31 @@ class Encoder:
             truncate_dim: keep only the first dimensions, see `truncated`.
             precision: "float32", "float16", "int8", "binary" or "ubinary", see `Quantizer`.
             ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`.
-            missing: "zero" gives None and NaN among the texts a zero vector; "error" refuses them.
             show_progress: draw a progress bar on stderr.
-            normalize_embeddings: sentence-transformers' name of `normalize`.
-            show_progress_bar: likewise, of `show_progress`.
-            **others: other arguments of sentence-transformers: `convert_to_tensor=True` gives a
-                tensor of PyTorch, `convert_to_numpy=False` a list of them; others change nothing,
-                or are a ValueError with the way out.
+            **others: arguments of sentence-transformers: `normalize_embeddings` is its name of
+                `normalize`, `show_progress_bar` of `show_progress`; `convert_to_tensor=True` gives
+                a tensor of PyTorch, `convert_to_numpy=False` a list of them; of the rest only the
+                values that change nothing are taken.
 
         Returns float32 [n, dim], row i for sentence i; [dim] for one string. In other precisions
         `Quantizer.dtype`, and packed bits are [n, ceil(dim / 8)]. With layers, the last bits of a
         vector depend on the shape of the batch that it was computed in.
         """
+        normalize = others.pop("normalize_embeddings", normalize)
+        show = others.pop("show_progress_bar", show_progress)
         as_tensor = bool(others.pop("convert_to_tensor", False))
         as_tensors = not others.pop("convert_to_numpy", True) and not as_tensor
-        _refuse(others)
-        check_choice("missing", missing, ("error", "zero"))
-        normalize = _either("normalize", normalize, "normalize_embeddings", normalize_embeddings)
-        show = _either("show_progress", show_progress, "show_progress_bar", show_progress_bar)
+        for name, value in others.items():
+            if name not in _NEUTRAL:
+                raise TypeError(f"encode() got an unexpected keyword argument {name!r}")
+            if value != _NEUTRAL[name]:
+                raise ValueError(f"{name}={value!r:.40} does not apply here; leave it out")
         encoder = self
         if prompt is not None or prompt_name is not None:
             encoder = encoder.with_prompt(prompt, prompt_name)
         if truncate_dim is not None:
             encoder = encoder.truncated(truncate_dim)
         is_single = isinstance(sentences, str)
-        absent: list[int] = []
-        if missing == "zero" and not is_single:
-            sentences, absent = _without_missing(sentences)
         texts = check_texts([sentences] if is_single else sentences)
         quantizer = None
         if precision not in (None, "float32") or ranges is not None:  # checked before any work
@@ -290,7 +283,6 @@ class Encoder:
                 "%d of %d sentences were truncated to %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
-        embeddings[absent] = 0
         if quantizer:
             embeddings = quantizer.quantize(embeddings)
         embeddings = embeddings[0] if is_single else embeddings
@@ -604,58 +596,10 @@ class Encoder:
 _PICKLED = ("dim", "max_length_tokens", "_room", "_prompt", "fingerprint", "calibration")
 
 
-def _either(name: str, value: bool | None, peer: str, peer_value: bool | None) -> bool:
-    """The value of an argument with two names, False without one."""
-    for given_name, given in ((name, value), (peer, peer_value)):
-        if isinstance(given, str):
-            raise ValueError(f"{given_name} must be True or False; got {given!r}")
-    if value is not None and peer_value is not None and bool(value) != bool(peer_value):
-        raise ValueError(
-            f"{name}={value!r} and {peer}={peer_value!r} are the same argument; give one of them"
-        )
-    return bool(peer_value if value is None else value)
-
-
-# Arguments of sentence-transformers that have no meaning here: the value that changes nothing, and
-# the way out for others.
-_ONE_PROCESS = (
-    "encode uses all local devices and CPU cores from one process; call it with all sentences, or "
-    "encode shares of a file with xling embed --shard I/N"
-)
-_OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
-    "output_value": ("sentence_embedding", "there are no vectors of tokens; leave it out"),
-    "device": (None, "choose by load(..., backend='numpy'), or by CUDA_VISIBLE_DEVICES=0"),
-    "pool": (None, _ONE_PROCESS),
-    "chunk_size": (None, _ONE_PROCESS),
-    **dict.fromkeys(("lang", "language"), (None, "texts are in any language; leave it out")),
-    "task": (None, "choose prompt_name, encode_query or encode_document instead"),
-    "processing_kwargs": (None, "use encoder.with_max_length(tokens) for shorter inputs"),
-}
-
-
-def _without_missing(sentences: Iterable[Any]) -> tuple[list[Any], list[int]]:
-    """The sentences with empty ones in place of missing ones, and the positions of these."""
-    check_collection(sentences, "sentences")
-    items = list(sentences.to_pylist() if hasattr(sentences, "to_pylist") else sentences)
-    absent = [position for position, item in enumerate(items) if is_missing(item)]
-    for position in absent:
-        items[position] = ""
-    return items, absent
-
-
-def _refuse(others: Mapping[str, Any]) -> None:
-    """Refuses arguments without a meaning here, unless their value changes nothing.
-
-    ValueError for one that sentence-transformers has, TypeError for any other.
-    """
-    for name, value in others.items():
-        if name not in _OTHER_ARGUMENTS:
-            known = [*inspect.signature(Encoder.encode).parameters][2:-1]
-            hint = did_you_mean(name, known) or f"it takes {', '.join(known)}"
-            raise TypeError(f"encode() got an unexpected keyword argument {name!r}; {hint}")
-        neutral, way_out = _OTHER_ARGUMENTS[name]
-        if value != neutral:
-            raise ValueError(f"{name}={value!r:.40} does not apply: {way_out}")
+# Other arguments of sentence-transformers -> the value that changes nothing.
+_NEUTRAL = {"output_value": "sentence_embedding"}
+_NEUTRAL |= dict.fromkeys(("device", "pool", "chunk_size", "lang", "language", "task"))
+_NEUTRAL |= {"processing_kwargs": None}
 
 
 def _as(given: Any, result: np.ndarray) -> Any:

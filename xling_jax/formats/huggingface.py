@@ -29,7 +29,6 @@ def convert_huggingface(
     directory: str | os.PathLike[str],
     *,
     pooling: str | None = None,
-    layer: int | None = None,
     prefix: str | None = None,
     language: str | None = None,
     languages: Sequence[str] = (),
@@ -44,8 +43,6 @@ def convert_huggingface(
         pooling: `first`, `mean`, `max` or `last`. None takes what `modules.json` says, dense
             layers, normalization, prompts and width included, and the mean where there is none;
             otherwise the transformer alone is converted.
-        layer: number of the layer whose states are pooled, from 1; 0 for the embeddings. None is
-            the last.
         prefix: before every text, such as e5's "query: ", in place of the prompts of
             sentence-transformers. None keeps these, to be chosen when text is encoded.
         language: whose Moses rules split the text, for XLM only; None is English.
@@ -57,7 +54,7 @@ def convert_huggingface(
     ValueError if a file is missing or broken, or an argument is out of range.
     """
     source = Path(source)
-    modules = read_modules(source) if pooling is None and layer is None else None
+    modules = read_modules(source) if pooling is None else None
     if modules is None:
         check_choice("pooling", pooling or "mean", POOLINGS)
         modules = Modules(source, pooling or "mean")
@@ -75,7 +72,7 @@ def convert_huggingface(
         language=language or "en",
         lowercase=modules.lowercase,
     )
-    arguments = _encoder_arguments(published, modules, vocab, layer)
+    arguments = _encoder_arguments(published, modules, vocab)
     positions = arguments["max_length_tokens"]
     if max_length_tokens is None:
         # As sentence-transformers, whose limit replaces the tokenizer's.
@@ -104,7 +101,6 @@ def convert_huggingface(
         **origin,
         "model_type": published.model_type,
         "weights": tensors.path.name,
-        "layer": f"{arguments['layers']} of {published.sizes['layers']}",
         "pooling": ", ".join(head + ["normalized"] * modules.normalize),
         "encoder": dict(published.dropout),
         **({"similarity": use.similarity} if use.similarity else {}),
@@ -127,18 +123,14 @@ def convert_huggingface(
 
 
 def _encoder_arguments(
-    published: Published, modules: Modules, vocab: HuggingFaceVocab, layer: int | None
+    published: Published, modules: Modules, vocab: HuggingFaceVocab
 ) -> dict[str, Any]:
-    """Constructor arguments of the encoder, which may end at an earlier layer."""
-    layers = published.sizes["layers"]
-    if layer is not None and not 0 <= layer <= layers:
-        raise ValueError(f"layer={layer} must be from 0 to {layers}, the layers of the model")
+    """Constructor arguments of the encoder."""
     arguments = {
         **published.sizes,
         # With rows for padding and for added tokens that the published table lacks; Gemma's
         # tokenizer has one for images. The original fails on them.
         "vocab_size": max(published.vocab_size, vocab.size),
-        "layers": layers if layer is None else layer,
         "max_length_tokens": published.positions - published.first_position,
         **({} if published.unplaced_id is None else {"unplaced_id": published.unplaced_id}),
         "pooling": modules.pooling,
@@ -149,9 +141,5 @@ def _encoder_arguments(
     }
     if published.layout.family == "rotary":
         specials = (("bos", vocab.bos_id), ("eos", vocab.eos_id))
-        arguments |= {
-            "local_layers": [n for n in arguments["local_layers"] if n < arguments["layers"]],
-            "final_norm": arguments["final_norm"] and arguments["layers"] == layers,
-            "specials": [[name] if number is not None else [] for name, number in specials],
-        }
+        arguments["specials"] = [[name] if number is not None else [] for name, number in specials]
     return arguments

@@ -70,20 +70,6 @@ class Settings(dict[str, Any]):
             if self.get(key, value) not in (value, None):
                 raise self.error(key, repr(value))
 
-    def require_known(self, known: Mapping[str, tuple[Any, ...]]) -> None:
-        """Checks that each key is known and has one of its supported values, if there are any."""
-        if unknown := sorted(map(str, self.keys() - known.keys())):
-            raise ValueError(
-                f"{self.path}: {', '.join(unknown):.120} is not known here and might change "
-                "vectors; remove it if it does not, or convert the transformer alone with --pooling"
-            )
-        for key, value in self.items():
-            if known[key] and value not in known[key]:
-                values = ", ".join(map(str, known[key]))
-                raise self.error(
-                    key, repr(known[key][0]) if len(known[key]) == 1 else f"one of {values}"
-                )
-
     def size(self, key: str, default: int | None = None) -> int:
         """A positive integer."""
         value = self.get(key, default)

@@ -34,7 +34,7 @@ _REQUIRED: dict[str, dict[str, Any]] = {
         "partial_rotary_factor": 1.0,
     },
 }
-_DROPOUT = {"bert": 0.1, "rotary": 0.0}  # rates of absent keys
+_DROPOUT = 0.1  # rate of an absent key
 
 
 class Layout(NamedTuple):
@@ -46,7 +46,8 @@ class Layout(NamedTuple):
         embedding_norm, final_norm: norms around the layers, "" without one.
         layer: our name -> names of those matrices in layer {}, joined where there are several, or
             of that norm, without `.weight` and `.bias`.
-        dropout: our rate -> key of config.json, "" where the original has none.
+        dropout: our rate -> key of config.json, "" where the original has none; those of rotary
+            encoders are published as 0, which is our default.
         family: of our encoder.
         epsilon: our name, key of config.json, default.
         activation: key of config.json, default.
@@ -61,7 +62,7 @@ class Layout(NamedTuple):
     token: str
     embedding_norm: str
     layer: Mapping[str, str]
-    dropout: Mapping[str, str]
+    dropout: Mapping[str, str] = {}
     family: str = "bert"
     position: str = ""
     token_type: str = ""
@@ -129,12 +130,11 @@ def read_config(directory: Path) -> Published:
         if type(unplaced_id) is not int or not 0 <= unplaced_id < vocab_size:
             raise config.error("pad_token_id", "an id")
     rates = layout.dropout.items()
-    usual = _DROPOUT[layout.family]
     return Published(
         kind,
         layout,
         sizes=sizes,
-        dropout={ours: config.rate(key, usual) if key else 0.0 for ours, key in rates},
+        dropout={ours: config.rate(key, _DROPOUT) if key else 0.0 for ours, key in rates},
         vocab_size=vocab_size,
         positions=positions,
         token_types=config.size("type_vocab_size", 2) if has_types else 0,
@@ -375,7 +375,6 @@ _DECODER = Layout(
         "query_norm": "layers.{0}.self_attn.q_norm",
         "key_norm": "layers.{0}.self_attn.k_norm",
     },
-    dropout={"attention_dropout": "attention_dropout"},
     epsilon=("norm_epsilon", "rms_norm_eps", 1e-6),
     has_bias=False,
 )
@@ -450,12 +449,6 @@ LAYOUTS = {
             "ffn_norm": "layers.{0}.mlp_norm",
         },
         epsilon=("norm_epsilon", "norm_eps", 1e-5),
-        dropout={
-            "embedding_dropout": "embedding_dropout",
-            "attention_dropout": "attention_dropout",
-            "attention_output_dropout": "attention_dropout",
-            "activation_dropout": "mlp_dropout",
-        },
     ),
     "qwen3": _DECODER._replace(
         own=_qwen3,

@@ -1,7 +1,4 @@
-"""The `modules.json` of sentence-transformers and the settings beside it, in our terms.
-
-Keys that are not known here are refused, as they might change vectors.
-"""
+"""The `modules.json` of sentence-transformers and the settings beside it, in our terms."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,48 +20,27 @@ SETTINGS_FILE = "config_sentence_transformers.json"
 _KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 POOLINGS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
 _AFTER_POOLING = ("Dense", "LayerNorm", "Dropout")
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
-def _known(free: str, **supported: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
-    """Keys that are read below or have no effect on vectors; and others with supported values."""
-    return dict.fromkeys(free.split(), ()) | supported
-
-
-_SENTENCE = dict.fromkeys(("module_input_name", "module_output_name"), ("sentence_embedding",))
-_TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+_SENTENCE = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
 _NOTHING = "model_args tokenizer_args config_args model_kwargs processor_kwargs config_kwargs"
-# File or kind of module -> its keys.
-_KEYS: dict[str, dict[str, tuple[Any, ...]]] = {
-    SETTINGS_FILE: _known(
-        "__version__ prompts default_prompt_name truncate_dim",
-        model_type=("SentenceTransformer",),
-        similarity_fn_name=SIMILARITIES,
-    ),
-    "Transformer": _known(
-        "max_seq_length do_lower_case unpad_inputs",
-        transformer_task=("feature-extraction",),
-        modality_config=(_TEXT,),
-        module_output_name=("token_embeddings",),
-        backend=("torch",),
-        processing_kwargs=({},),
-        **dict.fromkeys(_NOTHING.split(), ({},)),
-        **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
-        tokenizer_name_or_path=(None,),
-    ),
-    "Pooling": _known(
-        "embedding_dimension word_embedding_dimension include_prompt pooling_mode "
-        "pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens "
-        "pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens "
-        "pooling_mode_lasttoken"
-    ),
-    "Dense": _known(
-        "in_features out_features bias activation_function", use_residual=(False,), **_SENTENCE
-    ),
-    "LayerNorm": _known("dimension"),
-    "Dropout": _known("dropout"),
+# File or kind of module -> key that would change vectors -> the only supported value.
+_REQUIRED: dict[str, dict[str, Any]] = {
+    MODULES_FILE: {"kwargs": []},
+    SETTINGS_FILE: {"model_type": "SentenceTransformer"},
+    "Transformer": {
+        "transformer_task": "feature-extraction",
+        "modality_config": {
+            "text": {"method": "forward", "method_output_name": "last_hidden_state"}
+        },
+        "module_output_name": "token_embeddings",
+        "processing_kwargs": {},
+        **dict.fromkeys(_NOTHING.split(), {}),
+        **dict.fromkeys(("query_length", "document_length", "query_expansion"), None),
+        "tokenizer_name_or_path": None,
+    },
+    "Dense": {"use_residual": False, **_SENTENCE},
     "Normalize": _SENTENCE,
-    "StaticEmbedding": {},
 }
 
 # Class name of PyTorch -> key of `models.bert.ACTIVATIONS`.
@@ -96,7 +72,7 @@ class Projection(NamedTuple):
 class Use(NamedTuple):
     """How vectors are meant to be used: prompts by name and the default one, width, similarity.
 
-    None in `truncate_dim` is all dimensions; `similarity`, of `SIMILARITIES`, changes no vector.
+    None in `truncate_dim` is all dimensions; `similarity`, such as "cosine", changes no vector.
     """
 
     prompts: Mapping[str, str] = {}
@@ -141,7 +117,7 @@ def list_modules(directory: Path) -> list[Module]:
                 f"{path}: {row['type']!r:.80} is code of its own, which is not run; modules must "
                 "be of sentence_transformers; with --pooling the transformer alone is converted"
             )
-        Settings(path, row).require_known(_known("idx name path type", kwargs=([],)))
+        Settings(path, row).require(_REQUIRED[MODULES_FILE])
     return [Module(kind.rsplit(".", 1)[-1], path) for kind, path in modules]
 
 
@@ -167,7 +143,7 @@ def read_modules(directory: Path) -> Modules | None:
     paths = (transformer / f"sentence_{kind}_config.json" for kind in _KINDS)
     path = next((path for path in paths if path.is_file()), None)
     settings = read_settings(path) if path else Settings(transformer, {})
-    settings.require_known(_KEYS["Transformer"])
+    settings.require(_REQUIRED["Transformer"])
     if normalize:
         module_settings(modules[-1])
     length, use = settings.get("max_seq_length"), read_use(directory)
@@ -183,10 +159,10 @@ def read_modules(directory: Path) -> Modules | None:
 
 
 def read_use(directory: Path) -> Use:
-    """Reads prompts, width and similarity of a directory; ValueError for an unknown key."""
+    """Reads prompts, width and similarity of a directory; ValueError for a wrong one."""
     path = directory / SETTINGS_FILE
     settings = read_settings(path, optional=True)
-    settings.require_known(_KEYS[SETTINGS_FILE])
+    settings.require(_REQUIRED[SETTINGS_FILE])
     prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(
         text is None or isinstance(text, str) for text in prompts.values()
@@ -210,7 +186,7 @@ def module_settings(module: Module) -> Settings:
     """The config.json of a module; empty for one that has none, as older ones of Normalize."""
     optional = module.kind in ("Normalize", "Dropout")
     settings = read_settings(module.directory / CONFIG_FILE, optional=optional)
-    settings.require_known(_KEYS[module.kind])
+    settings.require(_REQUIRED.get(module.kind, {}))
     return settings
 
 

@@ -19,11 +19,10 @@ from xling_jax.models.numpy_layers import (
     POOLINGS,
     Packed,
     Params,
-    attend,
     dense,
-    feed_forward,
     layer_norm,
     pool_packed,
+    transformer_layer,
 )
 from xling_jax.registry import check_choice
 
@@ -131,28 +130,19 @@ class NumpyBert(BertOptions, NumpyEncoder):
         states = layer_norm(states, params["embedding_norm"], self.layer_norm_epsilon)
         for number in range(self.layers):
             first_only = self.pooling == "first" and number == self.layers - 1
-            states = self._run_layer(params[f"blocks_{number}"], packed, states, first_only)
+            states = transformer_layer(
+                packed,
+                states,
+                params[f"blocks_{number}"],
+                heads=self.heads,
+                activation=self.activation,
+                norm="post",
+                epsilon=self.layer_norm_epsilon,
+                first_only=first_only,
+            )
         if not (self.pooling == "first" and self.layers):
             states = self._pool(packed, states)
         return self._project(params, states)
-
-    def _run_layer(
-        self, params: Params, packed: Packed, states: np.ndarray, first_only: bool
-    ) -> np.ndarray:
-        """`bert.BertLayer`: [tokens, width] -> the same, or [sentences, width] if `first_only`."""
-        # One product gives queries, keys and values.
-        joined = packed.empty("joined", len(states), 3 * self.width)
-        dense(states, params["attention_input"], out=joined)
-        query, key, value = np.split(joined, 3, axis=1)
-        if first_only:
-            states, query = states[packed.starts], query[packed.starts]
-        attended = attend(packed, query, key, value, self.heads)
-        outputs = packed.empty("attended", *states.shape)
-        dense(attended, params["attention_output"], residual=states, out=outputs)
-        states = layer_norm(outputs, params["attention_norm"], self.layer_norm_epsilon, out=outputs)
-        inner, outer = params["ffn_inner"], params["ffn_outer"]
-        outputs = feed_forward(packed, states, inner, self.activation, outer, states)
-        return layer_norm(outputs, params["ffn_norm"], self.layer_norm_epsilon, out=outputs)
 
     def of_nothing(self, params: Params) -> np.ndarray:
         return self._project(params, np.zeros((1, self.width), np.float32))[0]

@@ -262,52 +262,44 @@ def transformer_layer(
     epsilon: float,
     first_only: bool = False,
 ) -> np.ndarray:
-    """`layers.TransformerLayer` without a memory, [tokens, width] -> the same.
+    """`bert.BertLayer`, or `layers.TransformerLayer` without a memory: [tokens, width] -> the same.
 
     With `first_only`, -> [sentences, width]. The next layer overwrites the result.
     """
-    is_pre, attention, ffn = norm == "pre", params["attention"], params["ffn"]
-    keys = states
+    is_pre, keys = norm == "pre", states
     if is_pre:
         normed = packed.empty("normed", *states.shape)
         keys = layer_norm(states, params["attention_norm"], epsilon, out=normed)
-    queries = keys
-    if first_only:
-        states, queries = states[packed.starts], keys[packed.starts]
-    attended = attend(
-        packed,
-        dense(queries, attention["query"], out=packed.empty("queries", *states.shape)),
-        dense(keys, attention["key"], out=packed.empty("keys", *keys.shape)),
-        dense(keys, attention["value"], out=packed.empty("values", *keys.shape)),
-        heads,
-    )
-    outputs = packed.empty("attended", *states.shape)
-    outputs = dense(attended, attention["output"], residual=states, out=outputs)
-    states = outputs
+    residual = states[packed.starts] if first_only else states
+    if "attention_input" in params:  # one product gives queries, keys and values
+        joined = packed.empty("joined", len(keys), 3 * keys.shape[1])
+        dense(keys, params["attention_input"], out=joined)
+        query, key, value = np.split(joined, 3, axis=1)
+        query = query[packed.starts] if first_only else query
+        output, inner, outer = params["attention_output"], params["ffn_inner"], params["ffn_outer"]
+    else:
+        attention, ffn = params["attention"], params["ffn"]
+        queries = keys[packed.starts] if first_only else keys
+        query = dense(queries, attention["query"], out=packed.empty("queries", *residual.shape))
+        key = dense(keys, attention["key"], out=packed.empty("keys", *keys.shape))
+        value = dense(keys, attention["value"], out=packed.empty("values", *keys.shape))
+        output, inner, outer = attention["output"], ffn["inner"], ffn["outer"]
+    attended = attend(packed, query, key, value, heads)
+    states = packed.empty("attended", *residual.shape)
+    dense(attended, output, residual=residual, out=states)
     if not is_pre:
-        layer_norm(outputs, params["attention_norm"], epsilon, out=outputs)
+        layer_norm(states, params["attention_norm"], epsilon, out=states)
     inputs = states
     if is_pre:
         normed = packed.empty("normed", *states.shape)
         inputs = layer_norm(states, params["ffn_norm"], epsilon, out=normed)
-    outputs = feed_forward(packed, inputs, ffn["inner"], activation, ffn["outer"], states)
+    hidden = packed.empty("hidden", len(inputs), inner["kernel"].shape[1])
+    dense(inputs, inner, activation, out=hidden)
+    # In the memory of the layer before.
+    outputs = dense(hidden, outer, residual=states, out=packed.empty("states", *states.shape))
     if not is_pre:
         layer_norm(outputs, params["ffn_norm"], epsilon, out=outputs)
     return outputs
-
-
-def feed_forward(
-    packed: Packed,
-    inputs: np.ndarray,
-    inner: Params,
-    activation: str,
-    outer: Params,
-    residual: np.ndarray,
-) -> np.ndarray:
-    """outer(f(inner(inputs))) + residual, in the memory of the layer before."""
-    hidden = packed.empty("hidden", len(inputs), inner["kernel"].shape[1])
-    dense(inputs, inner, activation, out=hidden)
-    return dense(hidden, outer, residual=residual, out=packed.empty("states", *residual.shape))
 
 
 def pool_packed(packed: Packed, states: np.ndarray, pooling: str, params: Params) -> np.ndarray:
