@@ -44,8 +44,7 @@ $(VENV)/installed-test: setup.py | $(VENV)/bin/python
 
 $(VENV)-beam/installed: setup.py
 	$(PYTHON) -m venv $(VENV)-beam
-	@# Named first, s3fs and moto get versions of botocore that fit both; otherwise pip tries them all.
-	$(VENV)-beam/bin/python -m pip install -q --disable-pip-version-check s3fs 'moto[server]' -e '.[beam]' pytest pytest-timeout
+	$(VENV)-beam/bin/python -m pip install -q --disable-pip-version-check -e '.[beam]' pytest pytest-timeout
 	touch $@
 
 $(VENV)/installed-docs: setup.py | $(VENV)/bin/python

@@ -67,8 +67,7 @@ setup(
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],
         "greek": ["transliterate"],  # Greek in Latin letters, as LASER of 2018 reads it
-        # xling prepare --runner; brings protobuf 6. s3fs for s3://; gs:// needs gcsfs.
-        "beam": ["apache-beam>=2.70", "msgpack", "s3fs"],
+        "beam": ["apache-beam>=2.70"],  # xling prepare --runner; brings protobuf 6
         "data": ["datasets>=3", "pyarrow>=17"],  # corpora parquet: and hf:, pairs as Parquet
         "gcs": ["gcsfs>=2026.4"],  # workdirs, inputs and outputs at gs://
         "huggingface": ["tokenizers>=0.20"],  # published encoders

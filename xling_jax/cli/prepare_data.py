@@ -17,11 +17,11 @@ from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.prepare import check_corpora
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, wrong_use
-from xling_jax.runs.prepare import prepare_on_beam, prepare_workdir
+from xling_jax.runs.prepare import prepare_workdir
 from xling_jax.runs.workdir import Workdir
 
 if TYPE_CHECKING:
-    from xling_jax.corpora.beam.runner import BeamRunner
+    from xling_jax.corpora.beam import BeamRunner
 
 EXAMPLES = """\
 examples:
@@ -29,8 +29,8 @@ examples:
       --config.data.corpora="('tsv:corpora/*.tsv.gz', 'moses:europarl-v7.de-en')" \\
       --config.data.exclude="('dev/*.tsv.gz',)"
 
-  xling prepare --config ct_laser --workdir gs://bucket/runs/ct_laser \\
-      --config.data.corpora="('tsv:gs://bucket/ccmatrix/*.tsv',)" \\
+  xling prepare --config ct_laser --workdir /share/runs/ct_laser \\
+      --config.data.corpora="('tsv:/share/ccmatrix/*.tsv',)" \\
       --runner flink --beam-options="--flink_master=master:8081 --parallelism=64"
 
 Run again, it does only what is missing. The counts are also in WORKDIR/data/counts.json.
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runner",
         metavar="NAME",
-        help="prepare on Apache Beam: direct, dataflow, flink, spark or another of its runners; "
+        help="prepare on Apache Beam: direct, flink, spark or another of its runners; "
         "the output does not depend on it",
     )
     parser.add_argument(
@@ -66,12 +66,14 @@ def run(args: argparse.Namespace) -> None:
     runner = _make_runner(args)
     with wrong_use():
         check_corpora(experiment.preparation)
+    engine = None
     if runner:
-        print(printable(format_counts(prepare_on_beam(runner, experiment, args.workdir))))
-        return
-    workdir = Workdir(args.workdir)
+        from xling_jax.corpora.beam import BeamEngine
+
+        engine = BeamEngine(runner, args.workdir)
+    workdir, how = Workdir(args.workdir), {"num_workers": args.num_workers, "engine": engine}
     with workdir.in_use():
-        made = prepare_workdir(experiment, workdir, anew=True, num_workers=args.num_workers)
+        made = prepare_workdir(experiment, workdir, anew=True, **how)
     print(printable(format_counts(made.counts)))
 
 
@@ -86,12 +88,10 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
             "--num-workers is for processes of this machine; set the number of workers of "
             f"--runner {args.runner} in --beam-options"
         )
-    from xling_jax.corpora.beam.runner import BeamRunner
+    from xling_jax.corpora.beam import BeamRunner
 
-    # Beam logs every step; what becomes of a job elsewhere is worth a line.
-    for library in ("apache_beam", "botocore"):
-        logging.getLogger(library).setLevel(logging.WARNING)
-    logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)
+    # Beam logs every step.
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
     # It logs tracebacks of errors of steps, which `run` raises as well.
     logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)
     with wrong_use():

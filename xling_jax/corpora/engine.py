@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.corpora.copies import local_name
-from xling_jax.corpora.pair_text import ChunkCleaner, PairText, RowCounter, write_pair_text
+from xling_jax.corpora.pair_text import ChunkCleaner, RowCounter, write_pair_text
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
-from xling_jax.files import urls
+from xling_jax.files.hashes import hash_file
 from xling_jax.files.progress import track
 from xling_jax.files.whole import read_json, write_record
 from xling_jax.files.workers import map_in_order
@@ -28,10 +28,6 @@ class Engine:
 
     def __init__(self, num_workers: int):
         self._num_workers = num_workers
-
-    def files(self, reader: Reader, languages: Sequence[str]) -> list[str]:
-        """Lists the files of a corpus. Raises as `Reader.files`."""
-        return [os.path.abspath(path) for path in reader.files(languages)]
 
     def clean(
         self,
@@ -48,10 +44,6 @@ class Engine:
             chunks = track(chunks, f"clean {name}", unit="row", size=len)
             cleaned = map_in_order(cleaner, chunks, self._num_workers)
             stage.make(functools.partial(write_pair_text, cleaned, counter=counter))
-
-    def text(self, stage: Stage) -> PairText:
-        """The text of a finished stage."""
-        return PairText(stage)
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
         """Calls a function that mostly reads for each item, in order."""
@@ -77,11 +69,11 @@ class FileHashes:
 
     def of(self, paths: Sequence[str], here: bool = False) -> list[str]:
         """Returns the hash of each file's content in hex digits, read by the engine or `here`."""
-        names = {path: path if urls.is_url(path) else os.path.abspath(path) for path in paths}
-        states = {path: list(urls.state(path)) for path in paths}
+        names = {path: os.path.abspath(path) for path in paths}
+        states = {path: [s.st_size, s.st_mtime_ns] for path in paths for s in [os.stat(path)]}
         is_known = lambda path: self._known.get(names[path], [])[:2] == states[path]
         missing = [path for path in states if not is_known(path)]
-        found = (map if here else self._engine.map)(urls.hash_file, missing)
+        found = (map if here else self._engine.map)(hash_file, missing)
         for path, digest in zip(missing, found):
             self._known[names[path]] = [*states[path], digest]
             write_record(self._path, self._known)

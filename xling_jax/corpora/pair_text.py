@@ -8,8 +8,7 @@ the raw text:
     DIR/text.json       counts, and the sizes of the members
 
 Members are independent, so each is compressed and read by one process, and the bytes do not depend
-on the number of processes. Workers of a cluster write each member to a file of its own instead,
-`DIR/000000.de-en.tsv.gz`.
+on the number of processes.
 """
 
 import collections
@@ -27,7 +26,6 @@ import numpy as np
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.stages import Stage
-from xling_jax.files import urls
 from xling_jax.files.lines import BROKEN_UTF8, PROBLEMS
 from xling_jax.files.whole import naming_errors
 
@@ -63,7 +61,8 @@ class SelectedRows:
 
     def read(self) -> list[tuple[str, str]]:
         """Reads the rows, each two texts in the order of the pair."""
-        with urls.open_at(self.path, self.start) as file:
+        with open(self.path, "rb") as file:
+            file.seek(self.start)
             content = file.read(self.size)
         lines = gzip.decompress(content).decode("utf-8").split("\n")
         mask = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.total)
@@ -71,7 +70,7 @@ class SelectedRows:
 
 
 class PairText:
-    """The cleaned text of a corpus, of a finished stage; `where` is another place of its members.
+    """The cleaned text of a corpus, of a finished stage.
 
     Attributes:
         key: of the stage.
@@ -80,9 +79,8 @@ class PairText:
         num_rows: pair -> rows.
     """
 
-    def __init__(self, stage: Stage, where: str = ""):
-        self._directory, self._where = stage.directory, where or str(stage.directory)
-        self.key = stage.key
+    def __init__(self, stage: Stage):
+        self._directory, self.key = stage.directory, stage.key
         if (record := stage.read()) is None:
             path = stage.directory / stage.record
             raise ValueError(f"{path}: missing or damaged; remove {stage.directory}")
@@ -94,7 +92,7 @@ class PairText:
             self.counts[pair] = counts
         self._members: dict[str, list[list[int]]] = record["members"]
         self.num_rows = {
-            pair: sum(rows for _, rows, *_ in members) for pair, members in self._members.items()
+            pair: sum(rows for _, rows in members) for pair, members in self._members.items()
         }
 
     def check_broken(self, name: str, most: float) -> None:
@@ -115,34 +113,29 @@ class PairText:
         """[rows] uint64, memory-mapped; empty for a pair that this corpus does not have."""
         if not self.num_rows.get(pair):
             return np.zeros(0, "<u8")
-        path = self._directory / f"{pair}.hashes"
-        if urls.is_url(self._where) and not path.exists():
-            path.write_bytes(urls.read(f"{self._where}/{path.name}"))
-        return np.memmap(path, "<u8", mode="r")
+        return np.memmap(self._directory / f"{pair}.hashes", "<u8", mode="r")
 
     def select(self, pair: str, mask: np.ndarray) -> Iterator[SelectedRows]:
         """Selects rows of a pair by a mask, [rows] bool; yields those of each chunk, in order."""
         start = first_row = 0
-        for size, total, *numbers in self._members.get(pair, []):
-            name = "".join(f"{number:06d}." for number in numbers)
-            path = f"{self._where}/{name}{pair}.tsv.gz"
+        path = str(self._directory / f"{pair}.tsv.gz")
+        for size, total in self._members.get(pair, []):
             chosen = mask[first_row : first_row + total]
             bits = np.packbits(chosen).tobytes()
-            yield SelectedRows(path, 0 if numbers else start, size, total, bits, int(chosen.sum()))
+            yield SelectedRows(path, start, size, total, bits, int(chosen.sum()))
             start, first_row = start + size, first_row + total
 
 
 class PairChunk(NamedTuple):
     """The rows of a chunk that are kept for one pair.
 
-    `text` is a gzip member, empty if it is in a file of its own; `hashes` are of its rows, uint64
-    each; `entry` goes into the record: bytes and rows of the member, and the number of its file.
+    `text` is a gzip member; `hashes` are of its rows, uint64 each.
     """
 
     text: bytes
     hashes: bytes
     counts: Mapping[str, int]
-    entry: Sequence[int]
+    num_rows: int
 
 
 def write_pair_text(
@@ -158,16 +151,15 @@ def write_pair_text(
         for pair, found in chunk.items():
             counts[pair].update(found.counts)
             if found.hashes:
-                members[pair].append(found.entry)
+                members[pair].append((len(found.text), found.num_rows))
                 _append(directory / f"{pair}.tsv.gz", found.text)
                 _append(directory / f"{pair}.hashes", found.hashes)
     return {"counts": counter.totals(counts), "members": members}
 
 
 def _append(path: Path, content: bytes) -> None:
-    if content:
-        with naming_errors(path), open(path, "ab") as file:
-            file.write(content)
+    with naming_errors(path), open(path, "ab") as file:
+        file.write(content)
 
 
 class ChunkCleaner:
@@ -199,8 +191,7 @@ class ChunkCleaner:
         for pair in counts:
             # mtime=0 keeps the time of day out of the bytes.
             text = gzip.compress("".join(lines[pair]).encode(), _COMPRESSION_LEVEL, mtime=0)
-            entry = (len(text), len(lines[pair]))
-            found[pair] = PairChunk(text, b"".join(hashes[pair]), counts[pair], entry)
+            found[pair] = PairChunk(text, b"".join(hashes[pair]), counts[pair], len(lines[pair]))
         return found
 
 

@@ -146,7 +146,8 @@ class _Run:
             preparation, lambda path: self._hashes.of([path], here=True)[0]
         )
         self._files = {
-            spec: engine.files(reader, preparation.codes) for spec, reader in self._readers.items()
+            spec: [*map(os.path.abspath, reader.files(preparation.codes))]
+            for spec, reader in self._readers.items()
         }
         self._hashes.of([path for paths in self._files.values() for path in paths])
 
@@ -238,7 +239,7 @@ class _Run:
             cleaner = ChunkCleaner(RowCleaner(self._preparation.cleaning, pairs, hashes))
             work = [(self._readers[spec], stages[spec]) for spec in missing]
             self._engine.clean(work, self._preparation.codes, cleaner)
-        texts = {spec: self._engine.text(stage) for spec, stage in stages.items()}
+        texts = {spec: PairText(stage) for spec, stage in stages.items()}
         for spec, text in texts.items():
             text.check_broken(spec, self._preparation.max_broken_share)
         for spec in missing:

@@ -2,23 +2,22 @@
 
 An object store has no rename, no append and no memory maps, which workdirs, token shards and
 outputs rely on. So what is at a URL is copied here before it is used, and copied back when it is
-done; orbax writes checkpoints to a store itself, and so do workers of Beam. Every function raises
-OSError with the URL if the store fails, and ValueError for an unsupported protocol.
+done; orbax writes checkpoints to a store itself. Every function raises OSError with the URL if the
+store fails, and ValueError for an unsupported protocol.
 """
 
 import contextlib
-import hashlib
 import logging
 import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.untrusted import one_line
-from xling_jax.files.whole import lock_directory, whole_directory, write_whole
+from xling_jax.files.whole import lock_directory, whole_directory
 
 _logger = logging.getLogger(__name__)
 
@@ -92,35 +91,12 @@ def remove(path: str) -> None:
 
 
 def read(path: str) -> bytes | None:
-    """Content of a file at a path or URL; None if there is none."""
+    """Content of a file at a URL; None if there is none."""
     try:
-        with open_at(path) as file:
-            return file.read()
+        with _store(path) as (store, root):
+            return store.cat_file(root)
     except FileNotFoundError:
         return None
-
-
-@contextlib.contextmanager
-def open_at(path: str, start: int = 0) -> Iterator[IO[bytes]]:
-    """Opens a file at a path or URL to be read from a byte on, as it is stored."""
-    if not is_url(path):
-        with open(path, "rb") as file:
-            file.seek(start)
-            yield file
-        return
-    with _store(path) as (store, root), store.open(root, "rb") as file:
-        file.seek(start)
-        yield file
-
-
-def write(path: str, content: bytes) -> None:
-    """Writes a file at a path or URL whole or not at all, with the directories that it needs."""
-    if is_url(path):
-        with _store(path) as (store, root):
-            store.pipe_file(root, content)
-    else:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
 
 
 def exists(path: str) -> bool:
@@ -129,29 +105,6 @@ def exists(path: str) -> bool:
         return os.path.exists(path)
     with _store(path) as (store, root):
         return store.exists(root)
-
-
-def find(path: str) -> list[str]:
-    """The files below a directory, or that match the pattern of a URL, sorted."""
-    if not is_url(path):
-        return sorted(str(found) for found in Path(path).rglob("*") if found.is_file())
-    scheme = path.partition("://")[0]
-    return sorted(f"{scheme}://{name.lstrip('/')}" for name in _files(path))
-
-
-def state(path: str) -> tuple[int, int | str]:
-    """The size of a file at a path or URL, and what changes when the file does."""
-    if not is_url(path):
-        status = os.stat(path)
-        return status.st_size, status.st_mtime_ns
-    with _store(path) as (store, root):
-        return store.size(root), store.ukey(root)
-
-
-def hash_file(path: str) -> str:
-    """The SHA-256 of a file at a path or URL, in hex digits."""
-    with open_at(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check(path: str) -> None:

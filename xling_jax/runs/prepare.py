@@ -1,35 +1,38 @@
-"""Preparing the data of a run, on this machine or on Apache Beam."""
+"""Preparing the data of a run."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.prepare import prepare
 from xling_jax.corpora.prepared import PreparedData
 from xling_jax.encode.teacher import Teacher
-from xling_jax.files import urls
 from xling_jax.files.progress import counted
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.workdir import Workdir
 
 if TYPE_CHECKING:
-    from xling_jax.corpora.beam.runner import BeamRunner
+    from xling_jax.corpora.engine import Engine
     from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
 
 def prepare_workdir(
-    experiment: Experiment, workdir: Workdir, *, anew: bool = False, num_workers: int | None = None
+    experiment: Experiment,
+    workdir: Workdir,
+    *,
+    anew: bool = False,
+    num_workers: int | None = None,
+    engine: Engine | None = None,
 ) -> PreparedData:
     """Prepares the data of a run; of several processes, the first does while the others wait.
 
     `anew` looks at the corpora even if there are data of this config, see
-    `Workdir.ensure_prepared`; `num_workers` processes are started, by default one per core.
+    `Workdir.ensure_prepared`; the `engine` does the work, by default `num_workers` processes.
     """
     preparation = experiment.preparation
 
@@ -41,6 +44,7 @@ def prepare_workdir(
             num_workers=num_workers,
             open_teacher=Teacher,
             keep=workdir.has_checkpoints(),
+            engine=engine,
         )
         rows = sum(pair["rows"] for pair in prepared.counts["pairs"].values())
         _logger.info(
@@ -53,24 +57,6 @@ def prepare_workdir(
         workdir.ensure_prepared(preparation, prepare_here, anew)
     workdir.processes.meet("data are prepared")
     return workdir.prepared(preparation)
-
-
-def prepare_on_beam(runner: BeamRunner, experiment: Experiment, workdir: str) -> dict[str, Any]:
-    """Prepares the data of a run on Apache Beam; returns the counts."""
-    from xling_jax.corpora.beam.prepare import prepare as beam_prepare
-
-    # A URL is Beam's to read and write, and may be of a kind that training does not know.
-    urls.check(workdir)
-    here = None if urls.is_url(workdir) else Workdir(workdir)
-    started = time.monotonic()
-    with here.in_use() if here else contextlib.nullcontext():
-        steps = f"{workdir.rstrip('/')}/checkpoints/[0-9]*/**"
-        keep = here.has_checkpoints() if here else bool(urls.find(steps))
-        preparation = experiment.preparation
-        counts = beam_prepare(runner, preparation, workdir=workdir, keep=keep)
-    rows = sum(pair["rows"] for pair in counts["pairs"].values())
-    _logger.info("%s in %s, %.0f s", counted(rows, "row"), workdir, time.monotonic() - started)
-    return counts
 
 
 def check_teacher(experiment: Experiment) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.corpora_for_cli import arguments
 from xling_jax.cli.main import main
-from xling_jax.corpora.beam.runner import BeamRunner
+from xling_jax.corpora.beam import BeamRunner
 
 needs_beam = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam"
@@ -74,7 +74,7 @@ def test_a_job_elsewhere_is_waited_for(monkeypatch, ending, kind, message, is_ca
         ),
         (
             ["--runner=direct", "--beam-options=--help"],
-            "--runner direct: its options are in Beam's documentation",
+            "--runner direct: its options are in Beam's pages",
         ),
         (["--runner=direct", "--num-workers=2"], "--num-workers is for processes of this machine"),
     ],
@@ -100,11 +100,11 @@ def test_beam_is_imported_for_a_runner_only():
 
 @needs_beam
 @pytest.mark.parametrize(
-    "words", [["--config.data.corpora=('tsv:xy://bucket/a.tsv',)"], ["--workdir=xy://bucket/w"]]
+    "words", [["--config.data.corpora=('tsv:gs://b/a.tsv',)"], ["--workdir=gs://b/w"]]
 )
-def test_unknown_stores_are_told_before_anything_runs(tmp_path, capsys, words):
+def test_urls_are_refused_before_anything_runs(tmp_path, capsys, words):
     command = [*arguments("prepare", "tsv:corpus.tsv", tmp_path / "w"), "--runner=direct"]
-    assert main([*command, *words]) == 1
+    assert main([*command, *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("xling prepare: error: xy://bucket/") and "is not supported here" in line
-    assert not (tmp_path / "w/data").exists()
+    assert "gs://b/" in line and "workers of --runner read no URLs; mount its store" in line
+    assert not (tmp_path / "w/data/text").exists()

@@ -53,13 +53,11 @@ class Reader:
         defaults: option -> its default, "" for none; a subclass has others.
         path: WHERE without options.
         options: option -> value.
-        finds_by_name: whether `files` looks at names only.
         kind: its name in the table of readers.
         limit: number of rows of each file to read; None for all.
     """
 
     defaults: Mapping[str, str] = {}
-    finds_by_name = True
     kind = ""
     limit: int | None = None
 

@@ -60,8 +60,6 @@ class GettextReader(Reader):
     PATH is a directory (of catalog trees or wheels), a wheel or zip, or a `.po` or `.mo` file.
     """
 
-    finds_by_name = False  # archives are opened
-
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads a row from each message that at least two of the languages have.
 
