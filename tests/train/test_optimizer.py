@@ -67,14 +67,6 @@ def test_amsgrad_takes_the_maximum_as_pytorch_does():
         np.testing.assert_allclose(params["w"], expected, atol=1e-5)
 
 
-def test_a_weight_decay_of_zero_fits_an_optimizer_without():
-    settings = load("t_laser").optimizer | {"name": "adam", "weight_decay": 0.0}
-    optimizer = make_optimizer(schedule=lambda step: 0.5, **settings)
-    params = {"w": jnp.full(2, 7.0)}
-    updates, _ = optimizer.update({"w": jnp.ones(2)}, optimizer.init(params), params)
-    np.testing.assert_allclose(updates["w"], -0.5, rtol=1e-6)
-
-
 PIECEWISE = {"init_value": 1.0, "boundaries_and_scales": {"3": 0.1}}
 
 

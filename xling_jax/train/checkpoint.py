@@ -17,7 +17,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,6 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
-from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from xling_jax.files.whole import write_whole
 from xling_jax.train.identity import difference
@@ -73,7 +72,7 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=_Kept(self._kept),
+                preservation_policy=self,
                 cleanup_tmp_directories=True,
                 # Renamed first: a run killed while it deletes files leaves no damaged checkpoint.
                 todelete_subdir=None if self._is_remote else _DELETED,
@@ -216,11 +215,13 @@ class Checkpoints:
             raise self._none_intact(damaged)
         self._rename_broken(damaged)
 
-    def _kept(self, steps: Sequence[int]) -> set[int]:
-        """Those of the steps whose checkpoints are kept."""
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """Which checkpoints orbax keeps; its `BestN` knows only metrics that it writes itself."""
+        steps = sorted(checkpoint.step for checkpoint in checkpoints)
         last, best = self._options.keep_last, self._options.keep_best
         ranked = self._ranked(steps)[-best:] if best else []
-        return {*sorted(steps)[-last:], *self._keep_steps, *ranked}
+        kept = {*steps[-last:], *self._keep_steps, *ranked}
+        return [checkpoint.step in kept for checkpoint in checkpoints]
 
     def _ranked(self, steps: Collection[int]) -> list[int]:
         """Those with the dev metric that ranks them, the best last, of equals the newest."""
@@ -440,18 +441,3 @@ def _meet(name: str) -> None:
 def _floats(values: Mapping[str, Any]) -> dict[str, float]:
     """Metrics as JSON has them."""
     return {name: float(value) for name, value in values.items()}
-
-
-class _Kept(PreservationPolicy):
-    """Preserves the steps that a function chooses.
-
-    orbax' `BestN` knows only the metrics that orbax writes itself, which are not hashed.
-    """
-
-    def __init__(self, choose: Callable[[Sequence[int]], Collection[int]]):
-        self._choose = choose
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        steps = [checkpoint.step for checkpoint in checkpoints]
-        kept = self._choose(steps)
-        return [step in kept for step in steps]

@@ -145,8 +145,7 @@ def make_optimizer(
         clip_global_norm: largest global norm of the gradient; 0 disables clipping.
         l2_penalty: adds l2_penalty · parameters to the gradient after clipping (coupled weight
             decay, PyTorch's `weight_decay`).
-        **arguments: of the optimizer (b1, b2, eps, weight_decay, …). A `weight_decay` of 0 is
-            accepted by all, so that a command line can replace an optimizer that decays.
+        **arguments: of the optimizer (b1, b2, eps, weight_decay, …).
 
     ValueError for an unknown name or argument, a negative number, or a decay rate of 1 or more.
     """
@@ -155,8 +154,6 @@ def make_optimizer(
     for key, value in numbers.items():
         below = 1 if key in _DECAY_RATES else math.inf
         options.check_number(value, f"optimizer.{key}", at_least=0, below=below)
-    if arguments.get("weight_decay") == 0 and "weight_decay" not in options.defaults(function):
-        del arguments["weight_decay"]
     try:
         optimizer = options.make(function, arguments, "optimizer", learning_rate=schedule)
         one = jnp.zeros(2)

@@ -52,19 +52,13 @@ class Validation:
         return {_name(m): value for m, value in means(total).items()} | measured
 
     def _sums_of(self, params: Any, direction: int) -> Counter[str]:
-        """Sums over all batches of one direction; the device runs one ahead of the host."""
-        total, waiting = Counter(), None
+        """Sums over all batches of one direction."""
+        total = Counter()
         for entry in self._batches.plan.one_pass(direction):
             batch = to_global(self._mesh, self._batches.read(entry))
-            waiting, done = self._sums(params, batch, np.int32(entry.index)), waiting
-            if done is not None:
-                total.update(_floats(done))
-        total.update(_floats(waiting))
+            sums = jax.device_get(self._sums(params, batch, np.int32(entry.index)))
+            total.update({name: float(value) for name, value in sums.items()})
         return total
-
-
-def _floats(sums: Mapping[str, jax.Array]) -> dict[str, float]:
-    return {name: float(value) for name, value in jax.device_get(sums).items()}
 
 
 def _name(metric: str, direction: Direction | None = None) -> str:
