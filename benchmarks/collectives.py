@@ -180,7 +180,7 @@ def main() -> None:
                 times = (f"{1000 * seconds:.2f}" for seconds in least)
                 programs.append((*program_row(name, fsdp, program), *times))
             table += rows_of(name, fsdp, len(devices), found, parameters)
-            sizes = [f"{size / 2**30:.3f}" for size in (*memory, sum(memory))]
+            sizes = [f"{size / 2**30:.3f}" for size in (*memory.values(), sum(memory.values()))]
             memories.append((name, fsdp, f"{rows:,} x {args.length}", *sizes, f"{compile_s:.0f}"))
     kind = devices[0].device_kind
     print(f"{len(devices)} devices ({kind}), {dtype}, jax {jax.__version__}\n")

@@ -39,7 +39,7 @@ def update(experiment, fsdp: int):
         {"kind": c.kind, "size": c.size, "count": c.count, "looped": c.looped, "shapes": c.shapes}
         for c in read_collectives(compiled.as_text(), mesh.size)
     ]
-    return memory._asdict() | {
+    return memory | {
         "arguments": compiled.memory_analysis().argument_size_in_bytes,
         "all_parameters": 4 * sum(leaf.size for leaf in jax.tree.leaves(shapes.params)),
         "share": share_bytes(mesh, shapes),

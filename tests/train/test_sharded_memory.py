@@ -25,11 +25,11 @@ def test_the_share_of_a_device_falls_with_fsdp_in_the_compiled_program(facts):
     batch = 2 * 64 * 16 * 4 / 8 + 64 * 4 / 8 + 4  # tokens of both sides, languages, index
     for layout in ("data_parallel", "fsdp"):
         update = facts[layout]
-        state = update["parameters"] + update["optimizer_state"]
+        state = update["parameters"] + update["optimizer state"]
         assert update["arguments"] == pytest.approx(state + batch, rel=2e-3), layout
         assert update["share"] == state + 4  # the number of the step
     assert facts["data_parallel"]["parameters"] == facts["data_parallel"]["all_parameters"]
-    for name in ("parameters", "optimizer_state", "gradients", "arguments"):
+    for name in ("parameters", "optimizer state", "gradients", "arguments"):
         fall = facts["data_parallel"][name] / facts["fsdp"][name]
         assert fall == pytest.approx(8, rel=0.03), name
 

@@ -336,7 +336,7 @@ def _memory(self: Reproduction, part: Part) -> Measured:
     _, experiment = self.experiment(part.encoder)
     if self.dry_run:
         return Measured()
-    return Measured({Key("memory, MB"): sum(planned_memory(experiment)) / 2**20})
+    return Measured({Key("memory, MB"): sum(planned_memory(experiment).values()) / 2**20})
 
 
 def _pairs(self: Reproduction, part: Part, model: Path) -> Measured:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,19 +29,6 @@ from xling_jax.train.training import (
 _GIB = 2**30
 
 
-class Memory(NamedTuple):
-    """Bytes on one device: its shares of parameters, optimizer state and float32 gradients.
-
-    `temporaries` is everything else in memory at the peak: activations, and with fsdp the whole
-    parameters in use. Known only from XLA's plan; 0 without one.
-    """
-
-    parameters: int
-    optimizer_state: int
-    gradients: int
-    temporaries: int
-
-
 def share_bytes(mesh: Mesh, shapes: Any) -> int:
     """Bytes of one device's share of a pytree of arrays or shapes; the mesh may be abstract."""
     shardings = jax.tree.leaves(state_sharding(mesh, shapes))
@@ -51,8 +38,12 @@ def share_bytes(mesh: Mesh, shapes: Any) -> int:
     )
 
 
-def update_memory(training: Training, mesh: Mesh, compiled: Any) -> Memory:
-    """Memory of an update that `compile_update` compiled."""
+def update_memory(training: Training, mesh: Mesh, compiled: Any) -> dict[str, int]:
+    """Bytes on one device of an update that `compile_update` compiled, by what needs them.
+
+    `temporaries` is everything else in memory at the peak, as XLA plans it: activations, and with
+    fsdp the whole parameters in use.
+    """
     parameters = share_bytes(mesh, training.shapes.params)
     analysis = compiled.memory_analysis()
     planned = analysis.temp_size_in_bytes + analysis.output_size_in_bytes
@@ -60,11 +51,15 @@ def update_memory(training: Training, mesh: Mesh, compiled: Any) -> Memory:
     # If it accumulates over micro-batches, gradients are arguments, not temporaries.
     if training.experiment.data.accumulation_steps == 1:
         planned -= parameters
-    state = share_bytes(mesh, training.shapes.opt_state)
-    return Memory(parameters, state, parameters, max(0, planned))
+    return {
+        "parameters": parameters,
+        "optimizer state": share_bytes(mesh, training.shapes.opt_state),
+        "gradients": parameters,
+        "temporaries": max(0, planned),
+    }
 
 
-def planned_memory(experiment: Experiment) -> Memory:
+def planned_memory(experiment: Experiment) -> dict[str, int]:
     """Memory of one device for an update of the longest bucket; compiles it, runs nothing."""
     mesh, data = make_mesh(**experiment.mesh), experiment.data
     training = resolve(experiment, num_devices=mesh.size)
@@ -129,9 +124,8 @@ def describe(experiment: Experiment) -> str:
         ]
     lines += _flops(training, buckets)
     memory = planned_memory(experiment)
-    lines.append(f"memory per device {sum(memory) / _GIB:.3f} GiB")
-    for name, size in memory._asdict().items():
-        lines.append(f"  {name.replace('_', ' '):15} {size / _GIB:.3f}")
+    lines.append(f"memory per device {sum(memory.values()) / _GIB:.3f} GiB")
+    lines += [f"  {name:15} {size / _GIB:.3f}" for name, size in memory.items()]
     dtype, platform = compute_dtype(experiment.compute_dtype).name, mesh.devices.flat[0].platform
     length, rows = buckets[-1]
     shape = f"{rows:,} x {length} tokens over {mesh.size} devices"
