@@ -70,9 +70,9 @@ def _sentence_transformer(kind: str, folder: Path) -> Encode:
         width, pooling = 24, "max"
     parts = [modules.Transformer(str(folder / "transformer"), max_seq_length=20)]
     parts += [modules.Pooling(width, pooling_mode=pooling)]
-    parts += [modules.Dense(width, 16, bias=False), modules.LayerNorm(16), modules.Dropout(0.5)]
+    parts += [modules.Dense(width, 16, bias=False), modules.Dropout(0.5)]
     parts += [modules.Dense(16, 12, activation_function=torch.nn.SiLU()), modules.Normalize()]
-    for part in (parts[2], parts[3], parts[5]):
+    for part in (parts[2], parts[4]):
         huggingface.randomize(part)
     parts[0].tokenizer.truncation_side = "left"
     prompts = {"query": "la mo: "}

@@ -38,7 +38,7 @@ CASES = {
     | {"activation": "gelu_tanh", "projections": ((8, "tanh", True), (6, "sigmoid", False))},
     "bert-max": SIZES | {"pooling": "max", "pool_specials": False},
     "bert-norm": SIZES
-    | {"pool_specials": False, "projections": ((16, "layer_norm", True), (5, "swish", True))},
+    | {"pool_specials": False, "projections": ((9, "tanh", False), (5, "swish", True))},
 }
 
 

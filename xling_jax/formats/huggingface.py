@@ -18,7 +18,6 @@ from xling_jax.formats.huggingface_files import Tensors, read_origin
 from xling_jax.formats.huggingface_layouts import Published, encoder_params, read_config
 from xling_jax.formats.huggingface_tokenizer import read_tokenizer
 from xling_jax.formats.modules import Modules, read_modules
-from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.models.numpy_layers import POOLINGS
 from xling_jax.registry import check_choice
 from xling_jax.text.huggingface_vocab import HuggingFaceVocab
@@ -87,13 +86,9 @@ def convert_huggingface(
     params = encoder_params(tensors, published, arguments)
     head = [modules.pooling]
     for number, (folder, inputs, (width, activation, use_bias)) in enumerate(modules.projections):
-        own, name = Tensors(folder), f"projections_{number}"
-        if activation == LAYER_NORM:
-            head.append("layer norm")
-            params[name] = own.norm("norm", width)
-        else:
-            head.append(f"dense {width} {activation}")
-            params[name] = own.dense("linear", inputs, width, use_bias)
+        head.append(f"dense {width} {activation}")
+        dense = Tensors(folder).dense("linear", inputs, width, use_bias)
+        params[f"projections_{number}"] = dense
     use = modules.use if prefix is None else modules.use._replace(prompts={}, default_prompt=None)
     origin, of_card = read_origin(source)
     training = {

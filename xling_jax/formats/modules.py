@@ -11,7 +11,6 @@ from xling_jax.formats.huggingface_files import (
     read_settings,
     write_json,
 )
-from xling_jax.models.numpy_bert import LAYER_NORM
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -19,7 +18,7 @@ SETTINGS_FILE = "config_sentence_transformers.json"
 # The first versions name the file of a transformer for its kind.
 _KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 POOLINGS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
-_AFTER_POOLING = ("Dense", "LayerNorm", "Dropout")
+_AFTER_POOLING = ("Dense", "Dropout")
 
 
 _SENTENCE = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
@@ -124,8 +123,8 @@ def list_modules(directory: Path) -> list[Module]:
 def read_modules(directory: Path) -> Modules | None:
     """Reads the directories of modules; None if there are none.
 
-    ValueError unless they are a transformer, a pooling, any number of dense layers, norms and
-    dropouts, and at most one normalization, in order.
+    ValueError unless they are a transformer, a pooling, any number of dense layers and dropouts,
+    and at most one normalization, in order.
     """
     if not (modules := list_modules(directory)):
         return None
@@ -135,9 +134,9 @@ def read_modules(directory: Path) -> Modules | None:
     is_known = all(module.kind in _AFTER_POOLING for module in middle)
     if kinds[:2] != ["Transformer", "Pooling"] or not is_known:
         raise ValueError(
-            f"{directory / MODULES_FILE}: modules must be Transformer, Pooling, then Dense, "
-            f"LayerNorm, Dropout and one Normalize where there are any; found "
-            f"{', '.join(kinds):.200}; with --pooling the transformer alone is converted"
+            f"{directory / MODULES_FILE}: modules must be Transformer, Pooling, then Dense and "
+            f"Dropout, at the end Normalize, where there are any; found {', '.join(kinds):.200}; "
+            "with --pooling the transformer alone is converted"
         )
     transformer = modules[0].directory
     paths = (transformer / f"sentence_{kind}_config.json" for kind in _KINDS)
@@ -218,9 +217,6 @@ def _projection(module: Module) -> Projection | None:
     path, settings = module.directory / CONFIG_FILE, module_settings(module)
     if module.kind == "Dropout":
         return None
-    if module.kind == "LayerNorm":
-        width = settings.size("dimension")
-        return Projection(module.directory, width, (width, LAYER_NORM, True))
     name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
     activation = TORCH_ACTIVATIONS.get(name.rsplit(".", 1)[-1])
     if activation is None or not name.startswith("torch.nn."):

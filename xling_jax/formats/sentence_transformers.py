@@ -30,7 +30,6 @@ from xling_jax.formats.modules import (
 )
 from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
-from xling_jax.models.numpy_bert import LAYER_NORM
 from xling_jax.text.huggingface_vocab import TOKENIZER_FILE, HuggingFaceVocab, load_tokenizer
 
 _POOLINGS = {ours: theirs for theirs, ours in POOLINGS.items()}
@@ -109,7 +108,7 @@ def _check(spec: ModelSpec, where: str) -> None:
                 f"{_WAY_OUT}"
             )
     for _, activation, _ in getattr(module, "projections", ()):
-        if activation not in (LAYER_NORM, *_TORCH_ACTIVATIONS):
+        if activation not in _TORCH_ACTIVATIONS:
             raise ValueError(
                 f"{where}: sentence-transformers has no dense layer with {activation}; {_WAY_OUT}"
             )
@@ -240,8 +239,7 @@ def _write_modules(spec: ModelSpec, content: str, fresh: Path) -> list[str]:
     write_json(fresh / "sentence_bert_config.json", limit)
     module, params = spec.module, spec.params
     activations = [activation for _, activation, _ in getattr(module, "projections", ())]
-    names = ["Transformer", "Pooling"]
-    names += ["LayerNorm" if name == LAYER_NORM else "Dense" for name in activations]
+    names = ["Transformer", "Pooling", *["Dense"] * len(activations)]
     names += ["Normalize"] * getattr(module, "normalize", False)
     folders = write_modules(fresh, names)
     mode = _POOLINGS[module.pooling]
@@ -252,10 +250,6 @@ def _write_modules(spec: ModelSpec, content: str, fresh: Path) -> list[str]:
     write_json(folders[1] / CONFIG_FILE, {"word_embedding_dimension": module.width, **chosen})
     for number, (folder, activation) in enumerate(zip(folders[2:], activations)):
         own = params[f"projections_{number}"]
-        if activation == LAYER_NORM:
-            write_json(folder / CONFIG_FILE, {"dimension": len(own["scale"])})
-            _write_tensors(folder / WEIGHTS_FILE, _norm("norm", own))
-            continue
         inputs, outputs = own["kernel"].shape
         settings = {
             "in_features": inputs,

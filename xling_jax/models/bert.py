@@ -13,11 +13,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool, positions
-from xling_jax.models.numpy_bert import (
-    LAYER_NORM,
-    NORM_EPSILON,
-    BertOptions,
-)
+from xling_jax.models.numpy_bert import BertOptions
 from xling_jax.models.numpy_encoders import check_length
 from xling_jax.models.numpy_layers import padded_vocab_size
 
@@ -55,11 +51,7 @@ def project(
     [batch, width] -> [batch, width of the last layer] float32; see `numpy_bert.PublishedOptions`.
     """
     for number, (width, activation, use_bias) in enumerate(projections):
-        name = f"projections_{number}"
-        if activation == LAYER_NORM:
-            vectors = layer_norm(NORM_EPSILON, jnp.float32, name)(vectors)
-            continue
-        dense = Dense(width, use_bias=use_bias, name=name)
+        dense = Dense(width, use_bias=use_bias, name=f"projections_{number}")
         vectors = ACTIVATIONS[activation](dense(vectors))
     if normalize:
         # Under the root: the norm of a row of padding, 0, has no gradient.

@@ -26,9 +26,6 @@ from xling_jax.models.numpy_layers import (
 )
 from xling_jax.registry import check_choice
 
-# In place of an activation: a norm on the pooled vector, with PyTorch's epsilon.
-LAYER_NORM, NORM_EPSILON = "layer_norm", 1e-5
-
 
 @dataclasses.dataclass
 class PublishedOptions:
@@ -38,8 +35,7 @@ class PublishedOptions:
         layers: depth; with `layers=0` the embeddings are pooled.
         max_length_tokens: longest input; longer input is an error.
         pool_specials: whether mean and max count the special tokens around the text.
-        projections: dense layers on the pooled vector, each (width, activation, use_bias), or
-            norms, with `LAYER_NORM` in place of the activation.
+        projections: dense layers on the pooled vector, each (width, activation, use_bias).
         normalize: whether vectors are scaled to length 1.
     """
 
@@ -62,7 +58,7 @@ class PublishedOptions:
         check_choice("encoder.pooling", self.pooling, POOLINGS)
         check_choice("activation", self.activation, ACTIVATIONS)
         for _, activation, _ in self.projections:
-            check_choice("activation", activation, (*ACTIVATIONS, LAYER_NORM))
+            check_choice("activation", activation, ACTIVATIONS)
 
     @property
     def dim(self) -> int:
@@ -108,12 +104,8 @@ class NumpyBert(BertOptions, NumpyEncoder):
             shapes |= dense_shapes(f"{block}/ffn_outer", ffn_width, width)
             for name in ("attention_norm", "ffn_norm"):
                 shapes |= norm_shapes(f"{block}/{name}", width)
-        for number, (outputs, activation, use_bias) in enumerate(self.projections):
-            name = f"projections_{number}"
-            if activation == LAYER_NORM:
-                shapes |= norm_shapes(name, width)
-                continue
-            shapes |= dense_shapes(name, width, outputs, use_bias)
+        for number, (outputs, _, use_bias) in enumerate(self.projections):
+            shapes |= dense_shapes(f"projections_{number}", width, outputs, use_bias)
             width = outputs
         return shapes
 
@@ -164,11 +156,7 @@ class NumpyBert(BertOptions, NumpyEncoder):
     def _project(self, params: Params, vectors: np.ndarray) -> np.ndarray:
         """[sentences, width] -> [sentences, dim]."""
         for number, (_, activation, _) in enumerate(self.projections):
-            of_layer = params[f"projections_{number}"]
-            if activation == LAYER_NORM:
-                vectors = layer_norm(vectors, of_layer, NORM_EPSILON)
-            else:
-                vectors = dense(vectors, of_layer, activation)
+            vectors = dense(vectors, params[f"projections_{number}"], activation)
         if self.normalize:
             squares = np.einsum("sw,sw->s", vectors, vectors)
             vectors = vectors / np.sqrt(np.maximum(squares, np.float32(1e-24)))[:, None]
