@@ -23,13 +23,14 @@ fail() {
 }
 ROWS=${ROWS:-60000} SIZE=${SIZE:-base} STEPS=${STEPS:-7630} MINUTES=${MINUTES:-9}
 read -ra systems <<< "${SYSTEMS:-t_laser ct_laser laser:layers=1 claser:layers=1}"
+codes=(de en es fr it)
 xling() { "${PYTHON:-python3}" -m xling_jax.cli.main "$@"; }
 
 # Sets `options` to those of config $1 on the text of workdir $2.
 options_of() {
     local config=$1 separator=:
     [[ $config == *:* ]] && separator=,
-    local every=$(((STEPS + 9) / 10)) codes=(de en es fr it) pairs=() a b
+    local every=$(((STEPS + 9) / 10)) pairs=() a b
     for a in "${codes[@]}"; do
         for b in "${codes[@]}"; do [[ $a == "$b" ]] || pairs+=("'$a-$b'"); done
     done
@@ -52,8 +53,12 @@ prepare)
     cp "$data"/retrieval/{europarl,pud}.dev.tsv.gz "$workdir/dev"
     cp "$data"/classification/sib200/*.{de,en,es,fr,it}.tsv* "$workdir/dev/sib200"
     names=
-    for file in "$data"/parallel/*.tsv.gz; do # dictionaries are no sentences
-        [[ $file == */dict* || $file == */idiom* ]] || names+="'tsv:${file}[:$ROWS]',"
+    for file in "$data"/parallel/*.tsv.gz; do # dictionaries are not sentences
+        [[ $file == */dict* || $file == */idiom* ]] && continue
+        read -r header < <(gzip -dc "$file" 2> /dev/null)
+        header=" ${header//$'\t'/ } " found=0
+        for code in "${codes[@]}"; do [[ $header != *" $code "* ]] || ((++found)); done
+        ((found < 2)) || names+="'tsv:${file}[:$ROWS]',"
     done
     echo "($names)" > "$workdir/corpora"
     options_of "${systems[0]}" "$workdir"

@@ -1,3 +1,4 @@
+import gzip
 import os
 import shutil
 import subprocess
@@ -27,6 +28,8 @@ def test_it_prepares_once_and_runs_without_the_text(tmp_path):
     made_up.write(text)
     (text / "classification/mldoc").rename(text / "classification/sib200")
     shutil.copy(text / "retrieval/europarl.dev.tsv.gz", text / "retrieval/pud.dev.tsv.gz")
+    with gzip.open(text / "parallel/games.en-pt.tsv.gz", "wt") as other:
+        other.write("en\tpt\nhouse\tcasa\n")
     small = {"SIZE": "smoke", "STEPS": "4", "SYSTEMS": "t_laser laser:layers=1"}
     out = claims("prepare", text, workdir, **small)
     assert out.returncode == 0, out.stderr
