@@ -116,8 +116,8 @@ def reduced_apart(mesh: Mesh) -> float:
     """What all-reducing both gradients of an input and output table adds, in sizes of the table."""
     loss_fn, state = make_objective(0.3, LIGHTWEIGHT, family="dual", num_devices=mesh.size)
     sizes = []
-    for path in ((), loss_fn.read_twice):
-        steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, path)
+    for read_twice in (False, loss_fn.read_twice):
+        steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, read_twice)
         batch = to_global(mesh, make_batch(0, 16))
         program = steps.first.lower(state, batch, np.int32(0)).compile().as_text()
         found = summary(read_collectives(program, mesh.size))

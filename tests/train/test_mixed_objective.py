@@ -137,12 +137,6 @@ def test_pieces_of_a_batch_give_the_loss_and_gradient_of_the_whole():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *gradients)
 
 
-def test_pieces_must_divide_the_batch():
-    context = make_setting(encode_chunks=3)
-    with pytest.raises(ValueError, match="objective.encode_chunks=3 must divide the 16 sentences"):
-        run(context, TERMS, make_params(context), make_batch())
-
-
 def test_every_family_of_terms_goes_with_the_lightweight_encoder():
     decoder = {"family": "laser", "embedding_width": 4, "width": 8, "dropout": 0.0}
     context, batch = make_setting(decoder), make_batch()

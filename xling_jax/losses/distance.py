@@ -118,14 +118,9 @@ def distance_constraint(
         ValueError: for an option out of range, or unequal shapes.
     """
     check_pairs(source, target)
-    if num_negatives < 1:
-        raise ValueError(
-            f"num_negatives={num_negatives} must be at least 1; to leave negatives out, set "
-            "negative_weight=0"
-        )
+    check_number(num_negatives, "num_negatives", at_least=1)
     check_number(margin, "margin", at_least=0)
-    if negative_weight < 0:
-        raise ValueError(f"negative_weight={negative_weight} must not be negative")
+    check_number(negative_weight, "negative_weight", at_least=0)
     mask = jnp.asarray(mask, bool)
     weights = mask.astype(jnp.float32)
     positive = jnp.where(mask, _safe_sqrt(squared_distance(source, target)), 0)

@@ -206,8 +206,6 @@ def fused_loss(
     devices = num_devices()
     if devices == 1:
         return _fused_loss(chunk_loss, max_logits, dtype, hidden, table, bias, targets)
-    if len(hidden) % devices:
-        raise ValueError(f"the {devices} devices cannot share {len(hidden)} rows evenly")
     repeat = lambda array: jnp.broadcast_to(array, (devices, *array.shape))
     table = repeat(table) if table.ndim == 2 else table
     bias = None if bias is None else repeat(bias)

@@ -150,8 +150,8 @@ class TranslationBatches:
     The ids `prefix` and `suffix` are put around every sentence (`<s>` and `</s>` for T-LASER); a
     language's id is its position in `languages`. This process reads its slice of each batch's rows,
     and of `teachers` (`source_teacher`, `target_teacher`) vectors of size `width`. At most
-    `most_buckets` lengths are chosen, if the data options name none. ValueError if
-    `process_count` does not divide every batch size, or vectors are missing.
+    `most_buckets` lengths are chosen, if the data options name none. ValueError if vectors are
+    missing. `process_count` must divide `data.batch_multiple`.
     """
 
     def __init__(
@@ -202,11 +202,6 @@ class TranslationBatches:
                 counts, data.buckets, data.sampling_exponent, most_buckets
             )
         buckets = data.buckets(chosen)
-        if odd := [b.batch_size for b in buckets if b.batch_size % process_count]:
-            raise ValueError(
-                f"process_count={process_count} must divide every batch size; found {odd[0]}; "
-                "make data.batch_multiple a multiple of it"
-            )
         exponent = data.sampling_exponent
         self.plan = BatchPlan(lengths, buckets, seed=seed, sampling_exponent=exponent)
         self.efficiency = padding_efficiency(counts, buckets, exponent)

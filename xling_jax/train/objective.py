@@ -109,14 +109,12 @@ class Objective:
         return all_reads(self.terms.values())
 
     @property
-    def read_twice(self) -> tuple[str, ...]:
-        """Path of a token table that is input and output of the network, else ()."""
+    def read_twice(self) -> bool:
+        """True if the token table is input and output of the network, and nothing else reads it."""
         encoder, head = self.context.model.encoder, self.context.model.head
         if not isinstance(encoder, DualEncoder) or not encoder.layers or not head:
-            return ()
-        # Others than the head take no copies.
-        is_read_again = "encoder_l2" in self.terms
-        return ("encoder", "embedding") if head.tie_embeddings and not is_read_again else ()
+            return False
+        return head.tie_embeddings and "encoder_l2" not in self.terms
 
     def abstract_batch(self, bucket: Bucket, both: bool) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a micro-batch, maybe trained in both directions."""
@@ -192,10 +190,6 @@ def _encode(
     chunks = context.encode_chunks
     if chunks == 1:
         return encode(tokens, key)
-    if chunks < 1 or tokens.shape[0] % chunks:
-        raise ValueError(
-            f"objective.encode_chunks={chunks} must divide the {tokens.shape[0]} sentences encoded"
-        )
     pieces = jnp.moveaxis(tokens.reshape(-1, chunks, tokens.shape[1]), 1, 0)
     keys = jax.random.split(key, chunks)
     embeddings = jax.lax.map(lambda piece: jax.checkpoint(encode)(*piece), (pieces, keys))

@@ -1,7 +1,7 @@
 """The train state, and one update of it: gradients of sums, divided once, then the optimizer."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.struct
@@ -71,17 +71,16 @@ class Steps(NamedTuple):
     apply: Any
 
 
-def copy_to_devices(params: Any, path: Sequence[str], mesh: Mesh) -> Any:
-    """Makes a table [rows, width] of the parameters a copy for each device, [devices, rows, width].
+def copy_to_devices(params: Any, mesh: Mesh) -> Any:
+    """Makes the token table [rows, width] a copy for each device, [devices, rows, width].
 
     Of a table that is read as input and as output, each device then adds its two gradients, and
     what is communicated is their sum. XLA would communicate each of them.
     """
-    name, *rest = path
-    if rest:
-        return {**params, name: copy_to_devices(params[name], rest, mesh)}
-    copies = jnp.broadcast_to(params[name], (mesh.size, *params[name].shape))
-    return {**params, name: jax.lax.with_sharding_constraint(copies, batch_sharding(mesh))}
+    table = params["encoder"]["embedding"]
+    copies = jnp.broadcast_to(table, (mesh.size, *table.shape))
+    copies = jax.lax.with_sharding_constraint(copies, batch_sharding(mesh))
+    return {**params, "encoder": {**params["encoder"], "embedding": copies}}
 
 
 def make_steps(
@@ -90,14 +89,14 @@ def make_steps(
     mesh: Mesh,
     shapes: TrainState,
     seed: int,
-    read_twice: Sequence[str] = (),
+    read_twice: bool = False,
     trained: Any = None,
 ) -> Steps:
     """Jits the step functions on a mesh; the old state and accumulator are donated.
 
     The randomness of micro-batch `index` (dropout, negatives) is a function of (seed, index). The
     gradients of an accumulator are multiplied by the loss scale, if the optimizer has one.
-    `read_twice` is the path of the table that `copy_to_devices` copies. What is not `trained` (see
+    `read_twice` says that `copy_to_devices` is to copy the token table. What is not `trained` (see
     `optimizer.trained_parts`; None for all), which the optimizer must not change, has no gradient.
     """
     optimizer = optax.with_extra_args_support(optimizer)
@@ -110,7 +109,7 @@ def make_steps(
         # may compute on parts of some arrays and gather the batch's states and logits.
         params = jax.lax.with_sharding_constraint(params, everywhere)
         if read_twice and mesh.size > 1:
-            params = copy_to_devices(params, read_twice, mesh)
+            params = copy_to_devices(params, mesh)
         return loss_fn(params, *arguments)
 
     def gradients(state: TrainState, batch: Mapping[str, jax.Array], index: jax.Array):
