@@ -105,7 +105,5 @@ def _vectors(
         if not run.model:
             _logger.info("%s: no encoder, so no projections and no errors", run.name)
             continue
-        encoder = load_encoder(run.model)
-        model = {"path": run.model, "fingerprint": encoder.fingerprint}
-        sections.append(run_vectors(run.name, encoder.encode, sets, model))
+        sections.append(run_vectors(run.name, load_encoder(run.model).encode, sets))
     return sections

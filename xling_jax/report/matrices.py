@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report.charts import metric_title
-from xling_jax.report.runs import Run, result_origin
+from xling_jax.report.runs import Run
 
 # A matrix with fewer of its cells measured, or more rows, reads better as a list of pairs.
 _MIN_FILLED = 0.5
@@ -34,26 +34,25 @@ def matrices(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
             for data, matrix in matrices.items():
                 # The settings name all protocols and classifiers, a matrix its own.
                 how = _how((results.get("settings") or {}) | matrix)
-                measured = run.measured_name(results)
                 if layers := _layers(matrix):
-                    found.append((data, how, measured, layers, result_origin(measured, results)))
+                    found.append((data, how, run.measured_name(results), layers))
     # Runs on the same data side by side; all in the same colors.
     found.sort(key=lambda item: item[:2])
-    mapped = [layers for *_, layers, _ in found if not _is_listed(layers)]
+    mapped = [layers for *_, layers in found if not _is_listed(layers)]
     scale = color_scale(
         [(layer, title in lower) for layers in mapped for title, layer in layers.items()]
     )
     figures = []
-    for data, how, run, layers, origin in found:
-        if _is_listed(layers):
-            # Where errors are what is published, such as for Tatoeba, they alone are shown.
-            errors = {title: layer for title, layer in layers.items() if title in lower}
-            figure = pair_list(errors or dict([*layers.items()][:1]), lower)
-        else:
-            drawn = [_layer(layer, scale, title in lower) for title, layer in layers.items()]
-            figure = {"axes": task.axes, "layers": drawn, "names": [*enumerate(layers)]}
+    for data, how, run, layers in found:
         title = f"{run}: {data}" + (f", {how}" if how else "")
-        figures.append(figure | {"title": title, "origins": [origin]})
+        if _is_listed(layers):
+            names = ("Direction", "Value")
+            figures.append({"head": title, "names": names, "rows": _listed(layers, lower)})
+            continue
+        drawn = [_layer(layer, scale, name in lower) for name, layer in layers.items()]
+        figures.append(
+            {"title": title, "axes": task.axes, "layers": drawn, "names": [*enumerate(layers)]}
+        )
     return figures
 
 
@@ -93,29 +92,16 @@ def _how(settings: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def pair_list(layers: Mapping[str, Layer], lower_is_better: Sequence[str]) -> dict[str, Any]:
-    """Many bilingual scores as a list, those worst by the first of the layers first."""
-    pairs: dict[tuple[str, str], dict[tuple[str, bool], float]] = {}
-    for name, layer in layers.items():
-        for source, cells in layer.items():
-            for target, value in cells.items():
-                back = (target, source) in pairs and (source, target) not in pairs
-                pair = (target, source) if back else (source, target)
-                pairs.setdefault(pair, {})[name, back] = value
-    first = next(iter(layers))
-    sign = -1 if first in lower_is_better else 1
-
-    def rank(pair: tuple[str, str]) -> float:
-        values = [value for (name, _), value in pairs[pair].items() if name == first]
-        return sign * float(np.mean(values)) if values else math.inf
-
-    columns = [(name, back) for name in layers for back in (False, True)]
-    rows = [
-        (" – ".join(pair), [f"{100 * cells[c]:.1f}" if c in cells else "" for c in columns])
-        for pair, cells in ((pair, pairs[pair]) for pair in sorted(pairs, key=rank))
+def _listed(layers: Mapping[str, Layer], lower_is_better: Sequence[str]) -> list[tuple[str, str]]:
+    """The cells of the errors, or else of the first layer, the worst first."""
+    title = next((title for title in layers if title in lower_is_better), next(iter(layers)))
+    sign = -1 if title in lower_is_better else 1
+    cells = [
+        (sign * value, f"{row} → {column}", f"{100 * value:.1f}")
+        for row, values in layers[title].items()
+        for column, value in values.items()
     ]
-    heads = [(name, "←" if back else "→", name in lower_is_better) for name, back in columns]
-    return {"columns": heads, "pairs": rows}
+    return [(f"{pair}, {title}, %", text) for _, pair, text in sorted(cells)]
 
 
 def color_scale(layers: Iterable[tuple[Layer, bool]]) -> tuple[int, int]:

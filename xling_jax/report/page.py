@@ -59,4 +59,5 @@ def _sections(runs: Sequence[Run], vectors: Sequence[RunVectors]) -> list[tuple]
         ("other", "Other results", "metrics", tables.other_results(runs)),
         ("plane", "Vectors in the plane", "projections", [one for one in vectors if one.drawings]),
         ("errors", "Worst retrieval errors", "errors", [one for one in vectors if one.errors]),
+        ("origins", "What was measured how", "origins", tables.origins(runs)),
     ]

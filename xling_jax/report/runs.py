@@ -1,4 +1,4 @@
-"""Runs and results as they lie on disk, and where each of their numbers comes from."""
+"""Runs and results as they lie on disk."""
 
 import re
 import sys
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from xling_jax.files.untrusted import parse_json
 
@@ -31,7 +31,7 @@ class Run:
         results: contents of the `results.json` files that measured it.
         model: where its encoder is, for `load`: a workdir, or the name of a shipped one; "" if it
             has none or only its results are known.
-        fingerprint: of its encoder, data_fingerprint: of its training data; "" if unknown.
+        fingerprint: of its encoder; "" if unknown.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Run:
     results: list[dict[str, Any]] = field(default_factory=list)
     model: str = ""
     fingerprint: str = ""
-    data_fingerprint: str = ""
 
     @property
     def num_steps(self) -> int:
@@ -173,7 +172,6 @@ def _load_workdir(path: Path) -> Run:
         read_curves(metrics) if metrics.is_file() else {},
         model=str(path) if (path / "encoder").is_dir() else "",
         fingerprint=str(_read_object(path / "encoder" / "config.json").get("fingerprint", "")),
-        data_fingerprint=str(_read_object(path / "data" / "manifest.json").get("fingerprint", "")),
     )
 
 
@@ -202,47 +200,3 @@ def _make_names_unique(runs: Sequence[Run]) -> None:
         taken[run.name] += 1
         if taken[run.name] > 1:
             run.name = f"{run.name} ({taken[run.name]})"
-
-
-class Origin(NamedTuple):
-    """A heading, and what is known of the numbers under it: label and value, "" if unknown."""
-
-    head: str
-    facts: tuple[tuple[str, str], ...]
-
-
-def result_origin(run: str, results: Mapping[str, Any]) -> Origin:
-    """Of the content of a `results.json`; older ones lack some of it."""
-    data, settings = results.get("data") or (), results.get("settings") or {}
-    seeds = settings.get("seeds", settings.get("seed"))
-    drawn = ", ".join(map(str, seeds)) if isinstance(seeds, list) else str(seeds)
-    facts = measured_facts(results["model"], data)
-    facts.append(("Seed", "none; nothing was drawn at random" if seeds is None else drawn))
-    facts.append(("Command", str(results.get("command") or "")))
-    names = ", ".join(str(one["name"]) for one in data)
-    return Origin(f"{run}: {names}" if names else run, tuple(facts))
-
-
-def measured_facts(
-    model: Mapping[str, Any], data: Iterable[Mapping[str, Any]]
-) -> list[tuple[str, str]]:
-    """What was measured on what."""
-    facts = [("Model", model.get("path")), ("Model's fingerprint", model.get("fingerprint"))]
-    for one in data:
-        facts.append((f"Data, {one['name']}", one.get("path")))
-        facts.append(("SHA-256 of its text", one.get("sha256")))
-    return [(label, str(value or "")) for label, value in facts]
-
-
-def training_origin(run: Run) -> Origin:
-    """Of what a run logged."""
-    seed = run.config.get("seed")
-    facts = (
-        ("Workdir", str(run.path or "")),
-        ("Last step", f"{run.num_steps:,}" if run.num_steps else ""),
-        ("Encoder's fingerprint", run.fingerprint),
-        ("Training data's fingerprint", run.data_fingerprint),
-        ("Seed", "" if seed is None else str(seed)),
-        ("Version", str(run.config.get("version") or "")),
-    )
-    return Origin(f"{run.name}: training", facts)

@@ -1,7 +1,7 @@
-"""Tables of a report: the runs, and their scores beside baselines."""
+"""Tables of a report: the runs, their scores side by side, and where these come from."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,10 +9,7 @@ import numpy as np
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report.charts import short
-from xling_jax.report.runs import Run, result_origin, training_origin
-
-# Parts of a classification matrix that need no encoder.
-_WITHOUT_ENCODER = {"bag_of_words": "bag of words", "chance": "commonest label"}
+from xling_jax.report.runs import Run
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,6 @@ class Row:
         source: how it was measured.
         languages: those it is the mean of, sorted; () if unknown.
         best: headings of the columns whose best score it has.
-        is_baseline: it is what encoders must beat.
     """
 
     name: str
@@ -35,10 +31,9 @@ class Row:
     source: str
     languages: tuple[str, ...] = ()
     best: frozenset[str] = frozenset()
-    is_baseline: bool = False
 
 
-def run_table(runs: Sequence[Run]) -> dict[str, Any]:
+def run_table(runs: Sequence[Run]) -> list[tuple[str, ...]]:
     """Name, encoder, objective, languages, steps and sentences per second of each run."""
     rows = []
     for run in runs:
@@ -49,31 +44,22 @@ def run_table(runs: Sequence[Run]) -> dict[str, Any]:
         cells.append(f"{run.num_steps:,}" if run.num_steps else "")
         cells.append(short(float(np.median(speeds))) if speeds else "")
         rows.append((run.name, *cells))
-    trained = [training_origin(run) for run in runs if run.path is not None]
-    return {"rows": rows, "origins": trained} if runs else {}
+    return rows
 
 
 def comparison(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """A table for each task: the scores of the runs and of baselines, by data set."""
+    """A table for each task: the scores of the runs, by data set."""
     tables = []
     for name in TASKS:
         task = TASKS[name]
         ours = [row for run in runs for row in _measured(run, name)]
         if not ours:
             continue
-        ours += _baseline_rows(runs) if name == "classification" else []
         known = {heading for row in ours for heading in row.scores}
         errors = {task.columns[m] for m in task.lower_is_better if m in task.columns}
         columns = [(head, head in errors) for head in task.columns.values() if head in known]
         groups = [(data, _with_best(rows, errors)) for data, rows in _by_data(ours)]
-        table = {"title": task.title, "columns": columns, "groups": groups}
-        table["origins"] = [
-            result_origin(run.measured_name(results), results)
-            for run in runs
-            for results in run.results
-            if results["task"] == name
-        ]
-        tables.append(table)
+        tables.append({"title": task.title, "columns": columns, "groups": groups})
     return tables
 
 
@@ -86,10 +72,28 @@ def other_results(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 continue
             metrics = results["metrics"].items()
             rows = [(name, f"{v:.4g}") for name, v in metrics if isinstance(v, (int, float))]
-            name = run.measured_name(results)
-            origin = result_origin(name, results)
-            found.append({"head": f"{name}: {results['task']}", "rows": rows, "origin": origin})
+            head = f"{run.measured_name(results)}: {results['task']}"
+            found.append({"head": head, "names": ("Metric", "Value"), "rows": rows})
     return found
+
+
+def origins(runs: Sequence[Run]) -> list[tuple[str, ...]]:
+    """What was measured, on which text, with which encoder and seeds, and by which command."""
+    rows = []
+    for run in runs:
+        for results in run.results:
+            settings, data = results.get("settings") or {}, results.get("data") or ()
+            seeds = settings.get("seeds", settings.get("seed"))
+            texts = (f"{one['name']} {str(one.get('sha256', ''))[:12]}" for one in data)
+            cells = (
+                f"{run.measured_name(results)}: {results['task']}",
+                str(results["model"].get("fingerprint", ""))[:12],
+                ", ".join(texts),
+                "" if seeds is None else str(seeds).strip("[]"),
+                str(results.get("command") or ""),
+            )
+            rows.append(cells)
+    return rows
 
 
 def _by_data(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
@@ -134,31 +138,6 @@ def _languages(results: Mapping[str, Any], data: str) -> tuple[str, ...]:
     """The languages that the scores of a data set are of."""
     matrix = (results.get("matrices") or {}).get(data) or {}
     return tuple(sorted(matrix.get("languages") or ()))
-
-
-def _baseline_rows(runs: Sequence[Run]) -> list[Row]:
-    """Scores without an encoder; they are the same in all runs, and stand once."""
-    every = [results for run in runs for results in run.results]
-    rows = [
-        row for one in every if one["task"] == "classification" for row in _without_encoder(one)
-    ]
-    return [row for place, row in enumerate(rows) if row not in rows[:place]]
-
-
-def _without_encoder(results: Mapping[str, Any]) -> Iterator[Row]:
-    """A bag of words and the commonest label, trained and tested as the embeddings were."""
-    for name, matrix in (results.get("matrices") or {}).items():
-        means = matrix.get("mean") or {}
-        for kind, title in _WITHOUT_ENCODER.items():
-            if kind not in means:
-                continue
-            # The task's summary of the baseline's accuracies as if they were an encoder's.
-            part = matrix | {"mean": {"accuracy": means[kind]}, "accuracy": matrix.get(kind)}
-            summary = TASKS["classification"].summary({**results, "matrices": {name: part}})
-            for data, scores, how in summary:
-                how = how.removeprefix(f"{matrix.get('classifier')}, ")
-                own = _languages(results, data)
-                yield Row(title, data, scores, f"baseline, {how}", own, is_baseline=True)
 
 
 def _encoder(config: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ from xling_jax.eval.classification_data import (
 )
 from xling_jax.eval.retrieval_data import RetrievalData, load_retrieval_data
 from xling_jax.report.pictures import PROJECTIONS, project
-from xling_jax.report.runs import Origin, measured_facts
 
 _logger = logging.getLogger(__name__)
 
@@ -80,7 +79,6 @@ class RunVectors(NamedTuple):
     """Drawings for the template, and retrieval errors, by data set, of the encoder of one run."""
 
     run: str
-    origins: list[Origin]
     drawings: list[dict[str, Any]]
     errors: list[ErrorList]
 
@@ -99,17 +97,10 @@ def load_data(
 
 
 def run_vectors(
-    run: str,
-    encode: Encode,
-    data: Sequence[ClassificationData | RetrievalData],
-    model: Mapping[str, Any],
+    run: str, encode: Encode, data: Sequence[ClassificationData | RetrievalData]
 ) -> RunVectors:
-    """Embeds data sets of `load_data` for the run of a name, and finds what to show of them.
-
-    `model` is path and fingerprint of the encoder.
-    """
-    facts = measured_facts(model, [one.description for one in data])
-    section = RunVectors(run, [Origin(run, (*facts, ("Seed", str(_SEED))))], [], [])
+    """Embeds data sets of `load_data` for the run of a name, and finds what to show of them."""
+    section = RunVectors(run, [], [])
     for one in data:
         _logger.info("%s: embedding %s", run, one.name)
         if isinstance(one, ClassificationData):
