@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sentence_alignment import changed, parallel_documents
 
-from xling_jax.corpora.readers.tmx import TmxReader
+from xling_jax.corpora.readers.xml_units import TmxReader
 from xling_jax.eval.alignment import score_sentence_alignment
 
 

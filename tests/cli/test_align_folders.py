@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import ROOT
 from xling_jax.align.pair_files import Layout, ScoredPair, write_pairs
 from xling_jax.cli.main import main
-from xling_jax.corpora.readers.tmx import TmxReader
+from xling_jax.corpora.readers.xml_units import TmxReader
 
 LANGUAGES = ("de", "en")
 LENGTH = 4

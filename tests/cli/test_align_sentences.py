@@ -5,7 +5,7 @@ import json
 import pytest
 
 from xling_jax.cli.main import main
-from xling_jax.corpora.readers.tmx import TmxReader
+from xling_jax.corpora.readers.xml_units import TmxReader
 
 ENGLISH = [
     "The ferry to the island runs twice a day.",

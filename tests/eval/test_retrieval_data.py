@@ -87,13 +87,16 @@ def test_tables_and_memories_are_evaluated_as_they_are(tmp_path):
     write(tmp_path / "b.jsonl", '{"translation": {"en": "two", "fr": "deux"}}\n')
     tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'.format
     unit = f"<tu>{tuv('en-US', 'three')}{tuv('it', 'tre')}</tu>"
-    write(tmp_path / "c.tmx", f"<tmx><body>{unit}</body></tmx>")
     parts = retrieval_data.load_retrieval_data(tmp_path).parts
     assert [part.texts for part in parts] == [
         {"en": ["one; first"], "de": ["eins"]},
         {"en": ["two"], "fr": ["deux"]},
-        {"en": ["three"], "it": ["tre"]},
     ]
+    memory = write(tmp_path / "c.tmx", f"<tmx><body>{unit}</body></tmx>")
+    with pytest.raises(ValueError, match=r"c\.tmx: name the languages to read from it"):
+        retrieval_data.load_retrieval_data(memory)
+    (part,) = retrieval_data.load_retrieval_data(memory, ["en", "it"]).parts
+    assert part.texts == {"en": ["three"], "it": ["tre"]}
     spec = str(write(tmp_path / "d.tsv", "x y\tz\n")) + "?columns=de,en"
     check_input(argparse.Namespace(data=[spec]), "data")
     data = retrieval_data.load_retrieval_data(spec)

@@ -142,9 +142,9 @@ def test_an_encoding_that_is_not_that_of_the_file_is_refused(tmp_path, encoding)
         ('<!DOCTYPE tmx [<!ENTITY x SYSTEM "/etc/passwd">]>', "&x;", "entity 'x' is declared"),
         ('<!DOCTYPE tmx SYSTEM "tmx14.dtd">', "a&nbsp;b", "entity 'nbsp' is unknown"),
         ("", "a&nbsp;b", "undefined entity"),
-        ("", "a<seg>b</seg>c", "a segment is inside another"),
-        ("", "a</seg></tuv><tu></tu><tuv><seg>", "a unit is inside that of line 1"),
-        ("", 'a</seg><tuv xml:lang="en"><seg>b</seg></tuv><seg>', "a variant is inside another"),
+        ("", "a<seg>b</seg>c", "<seg> is inside another"),
+        ("", "a</seg></tuv><tu></tu><tuv><seg>", "<tu> is inside another"),
+        ("", 'a</seg><tuv xml:lang="en"><seg>b</seg></tuv><seg>', "<tuv> is inside another"),
         ("", "&#" + "1" * 5000 + ";", "not well-formed"),
     ],
 )

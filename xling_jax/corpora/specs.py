@@ -5,7 +5,7 @@
     parquet:GLOB     Parquet; hf:NAME, a data set of Hugging Face (readers/arrow.py)
     moses:PREFIX     PREFIX.de, PREFIX.en, ... (readers/moses.py); PREFIX@de-en takes one pair;
                      moses:GLOB.zip, archives of OPUS
-    tmx:GLOB         translation memories (readers/tmx.py); xlf:GLOB, XLIFF (readers/xliff.py)
+    tmx:GLOB         translation memories; xlf:GLOB, XLIFF (readers/xml_units.py)
     gettext:PATH     catalogs of software messages (readers/gettext.py)
     tfds:NAME        a TensorFlow dataset, NAME[/config][:version][:split] (readers/tfds.py)
     MODULE:CLASS:X   what a reader of your own reads, a subclass of `readers.base.Reader`

@@ -16,9 +16,9 @@ READERS = Registry(
     hf=f"{_HERE}.arrow:HuggingFaceReader",
     moses=f"{_HERE}.moses:MosesReader",
     zip=f"{_HERE}.moses:MosesZipReader",
-    tmx=f"{_HERE}.tmx:TmxReader",
-    xlf=f"{_HERE}.xliff:XliffReader",
-    xliff=f"{_HERE}.xliff:XliffReader",
+    tmx=f"{_HERE}.xml_units:TmxReader",
+    xlf=f"{_HERE}.xml_units:XliffReader",
+    xliff=f"{_HERE}.xml_units:XliffReader",
     gettext=f"{_HERE}.gettext:GettextReader",
     tfds=f"{_HERE}.tfds:TfdsReader",
 )

@@ -68,15 +68,6 @@ class MosesReader(Reader):
 class MosesZipReader(Reader):
     """`moses:GLOB.zip`, archives as OPUS has them, `de-en.txt.zip` with `X.de-en.de` and so on."""
 
-    def languages(self) -> tuple[str, ...]:
-        """The endings of the longest members."""
-        found: dict[str, None] = {}
-        for path in self.files():
-            with open_archive(path) as archive:
-                largest = sorted(archive.infolist(), key=lambda member: -member.file_size)[:2]
-            found |= dict.fromkeys(member.filename.rpartition(".")[2] for member in largest)
-        return tuple(filter(languages_lib.is_code, found))
-
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads the members in lockstep, as `MosesReader.read`."""
         found = [self._find(path, languages) for path in self.files()]

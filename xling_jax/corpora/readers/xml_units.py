@@ -1,4 +1,4 @@
-"""Files of translation units in XML, read as a stream.
+"""Files of translation units in XML, TMX and XLIFF, read as a stream.
 
 Uses expat directly rather than `xml.etree`: expat knows the line of every element, builds no tree
 that would have to be pruned, and text can be repaired before it is parsed, so that a broken byte
@@ -13,6 +13,12 @@ from xml.parsers import expat
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE, read_chunks
 from xling_jax.text import languages as languages_lib
+
+# In XLIFF, inside of which are other sources and targets: matches of a memory, alternatives, binary
+# data.
+_ASIDE = frozenset({"alt-trans", "matches", "bin-unit", "glossary", "changeTrack"})
+# Of targets that nobody has translated.
+_UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
 
 _GAP = "\ufdd1"  # a noncharacter, as below
 _BETWEEN_LETTERS = re.compile(rf"(?<=\w){_GAP}+(?=\w)")
@@ -39,12 +45,12 @@ _DECLARED_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([A-Za-z0-9._-
 
 
 class UnitReader(Reader):
-    """Files of units that a pattern matches; a subclass has the collector of a format.
+    """Files of units that a pattern matches; a subclass has the parser of a format.
 
     The language of a text is the one that `languages.match_code` finds for its tag.
     """
 
-    collector: "type[UnitCollector]"
+    parser: "type[_UnitParser]"
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads a row from each unit, with the line at which it begins.
@@ -53,62 +59,39 @@ class UnitReader(Reader):
         `MAX_LINE_BYTES` characters are rows with a problem. UTF-16 is recognized without a byte
         order mark.
         """
-        return (row for path in self.files() for row in self._read_file(path, languages))
-
-    def languages(self) -> tuple[str, ...]:
-        """The languages of all units; reads the files."""
-        tags: dict[str, None] = {}
-        for path in self.files():
-            collector = self.collector(path, ())
-            for _ in collector.parse():
-                pass
-            tags |= dict.fromkeys(collector.tags)
-        codes = dict.fromkeys(map(languages_lib.to_iso639_1, tags))
-        return tuple(filter(languages_lib.is_code, codes))
-
-    def _read_file(self, path: str, languages: Sequence[str]) -> Iterator[Row]:
-        collector = self.collector(path, languages)
-        yield from collector.parse()
-        if not collector.has_pair:
-            found = f"{', '.join(sorted(collector.tags)) or 'no language':.200}"
-            if len(set(collector.tags.values()) - {None}) > 1:
-                found += f", but not both with text in {collector.holder}"
-            raise ValueError(
-                f"{path}: no translation unit has two of {', '.join(languages)}; found {found}"
-            )
+        return (row for path in self.files() for row in self.parser(path, languages).rows())
 
 
-class UnitCollector:
-    """Expat handlers that gather the rows of one file. A subclass knows the elements of a format.
+class _UnitParser:
+    """Gathers the rows of one file with handlers of expat. A subclass knows a format.
 
     Attributes:
         root: the outermost element of the format.
         holder: the elements with the texts, for messages.
+        single: elements that are never inside one of the same name.
         native: elements inside a text that hold markup of the original document.
         alone: those that stand for something, such as a line break; a space takes their place
             between letters.
-        has_pair: whether a unit with two texts was found.
-        tags: language as in the file -> the one that is meant, or None.
     """
 
     root: str
     holder: str
+    single: frozenset[str]
     native: frozenset[str]
     alone: frozenset[str]
 
     def __init__(self, path: str, languages: Sequence[str]):
-        self.path, self._languages = path, languages
-        self.has_pair = False
-        self.tags: dict[str, str | None] = {}
+        self._path, self._languages = path, languages
+        self._tags: dict[str, str | None] = {}  # language as in the file -> the one that is meant
         self._rows: list[Row] = []
         self._texts: dict[str, str] = {}
-        self._unit_line = self._length = self._code_depth = 0
+        self._unit_line = self._length = self._native_depth = 0
         self._problem: str | None = None
         self._text: list[str] | None = None
-        self._found_root = ""
+        self._found_root, self._open = False, set()
 
-    def parse(self) -> Iterator[Row]:
-        """The rows. Raises as `UnitReader.read`."""
+    def rows(self) -> Iterator[Row]:
+        """Yields the rows. ValueError names the file and, for broken XML, the line."""
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
@@ -116,59 +99,61 @@ class UnitCollector:
         # Entities may read other files and grow without bounds; no translation memory needs them.
         # One that is not declared would be left out of its text, where a document type is named.
         entity = "entity {!r:.60} is {}".format
-        parser.EntityDeclHandler = lambda name, *_: self.refuse(entity(name, "declared"))
-        parser.SkippedEntityHandler = lambda name, _: self.refuse(entity(name, "unknown"))
-        self.line: Callable[[], int] = lambda: parser.CurrentLineNumber
+        parser.EntityDeclHandler = lambda name, *_: self._refuse(entity(name, "declared"))
+        parser.SkippedEntityHandler = lambda name, _: self._refuse(entity(name, "unknown"))
+        self._line: Callable[[], int] = lambda: parser.CurrentLineNumber
+        has_pair = False
         try:
-            for text in _read_text(self.path):
+            for text in _read_text(self._path):
                 parser.Parse(text, False)
-                yield from self._take_rows()
+                rows, self._rows = self._rows, []
+                has_pair = has_pair or any(len(row.texts) > 1 for row in rows)
+                yield from rows
             parser.Parse("", True)
         except expat.ExpatError as error:
             raise ValueError(
-                f"{self.path}:{error.lineno}: not well-formed XML "
+                f"{self._path}:{error.lineno}: not well-formed XML "
                 f"({expat.ErrorString(error.code)}); fix the file or export it again"
             ) from error
         except UnicodeError as error:
             raise ValueError(
-                f"{self.path}: is not in the encoding it declares ({error}); convert it to UTF-8"
+                f"{self._path}: is not in the encoding it declares ({error}); convert it to UTF-8"
             ) from error
+        if not has_pair:
+            found = f"{', '.join(sorted(self._tags)) or 'no language':.200}"
+            if len(set(self._tags.values()) - {None}) > 1:
+                found += f", but not both with text in {self.holder}"
+            wanted = ", ".join(self._languages)
+            raise ValueError(
+                f"{self._path}: no translation unit has two of {wanted}; found {found}"
+            )
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begins an element that is not native code."""
+    def begin(self, name: str, attributes: dict[str, str]) -> None:
+        """An element begins that is not native."""
         raise NotImplementedError
 
     def end(self, name: str) -> None:
-        """Ends an element that is not native code."""
+        """An element ends that is not native."""
         raise NotImplementedError
-
-    def refuse(self, reason: str) -> None:
-        """Raises ValueError with the line."""
-        raise ValueError(f"{self.path}:{self.line()}: {reason}; export the file again")
 
     def match(self, tag: str) -> str | None:
         """The language that a tag means."""
-        if tag not in self.tags:
-            self.tags[tag] = languages_lib.match_code(tag, self._languages)
-        return self.tags[tag]
+        if tag not in self._tags:
+            self._tags[tag] = languages_lib.match_code(tag, self._languages)
+        return self._tags[tag]
 
     def begin_unit(self) -> None:
         """A unit begins."""
-        if self._unit_line:
-            self.refuse(f"a unit is inside that of line {self._unit_line}")
-        self._texts, self._problem, self._unit_line = {}, None, self.line()
+        self._texts, self._problem, self._unit_line = {}, None, self._line()
 
     def end_unit(self) -> None:
         """A unit is a row."""
         texts = {} if self._problem else self._texts
-        self.has_pair = self.has_pair or len(texts) > 1
-        self._rows.append(Row(texts, self.path, self._unit_line, self._problem))
+        self._rows.append(Row(texts, self._path, self._unit_line, self._problem))
         self._unit_line = 0
 
     def begin_text(self, language: str | None) -> None:
         """A text begins; the first in a language counts."""
-        if self._text is not None:
-            self.refuse("a segment is inside another")
         if self._unit_line and language and language not in self._texts:
             self._text, self._length = [], 0
 
@@ -177,8 +162,7 @@ class UnitCollector:
         if self._text is None:
             return
         text, self._text = "".join(self._text), None
-        if _GAP in text:
-            text = _BETWEEN_LETTERS.sub(" ", text).replace(_GAP, "")
+        text = _BETWEEN_LETTERS.sub(" ", text).replace(_GAP, "") if _GAP in text else text
         if _NUL_MARK in text:
             self._problem = self._problem or NUL_BYTE
         elif _BROKEN_MARK in text:
@@ -186,43 +170,126 @@ class UnitCollector:
         elif text and not text.isspace():
             self._texts[language] = text
 
-    def _take_rows(self) -> list[Row]:
-        rows, self._rows = self._rows, []
-        return rows
+    def _refuse(self, reason: str) -> None:
+        raise ValueError(f"{self._path}:{self._line()}: {reason}; export the file again")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2]
-        if not self._found_root:
-            self._found_root = name
-            if name != self.root:
-                way_out = (
-                    f"read it as {name.replace('xliff', 'xlf')}:{self.path}"
-                    if name in ("tmx", "xliff")
-                    else f"convert the file to {self.root.upper()}"
-                )
-                raise ValueError(f"{self.path}: is <{name:.60}>, not <{self.root}>; {way_out}")
+        if not self._found_root and name != self.root:
+            way_out = f"convert the file to {self.root.upper()}"
+            if name in ("tmx", "xliff"):
+                way_out = f"read it as {name.replace('xliff', 'xlf')}:{self._path}"
+            raise ValueError(f"{self._path}: is <{name:.60}>, not <{self.root}>; {way_out}")
+        self._found_root = True
         if name in self.native:
-            if name in self.alone and self._text and not self._code_depth:
+            if name in self.alone and self._text and not self._native_depth:
                 self._text.append(_GAP)
-            self._code_depth += 1
-        else:
-            self.start(name, attributes)
+            self._native_depth += 1
+            return
+        if name in self.single:
+            if name in self._open:
+                self._refuse(f"<{name}> is inside another")
+            self._open.add(name)
+        self.begin(name, attributes)
 
     def _end(self, name: str) -> None:
         name = name.rpartition(":")[2]
         if name in self.native:
-            self._code_depth -= 1
-        else:
-            self.end(name)
+            self._native_depth -= 1
+            return
+        self._open.discard(name)
+        self.end(name)
 
     def _add(self, data: str) -> None:
-        if self._text is None or self._code_depth:
+        if self._text is None or self._native_depth:
             return
         self._length += len(data)
         if self._length > MAX_LINE_BYTES:
             self._problem = LINE_TOO_LONG  # no more of it is kept
         else:
             self._text.append(data)
+
+
+class _TmxParser(_UnitParser):
+    """Of several variants in one language the first with text counts; "hi" holds text."""
+
+    root, holder = "tmx", "<seg>"
+    single = frozenset({"tu", "tuv", "seg"})
+    native = frozenset({"bpt", "ept", "it", "ph", "ut"})
+    alone = frozenset({"it", "ph"})
+    _language: str | None = None
+
+    def begin(self, name: str, attributes: dict[str, str]) -> None:
+        if name == "tu":
+            self.begin_unit()
+        elif name == "tuv":
+            self._language = self.match(attributes.get("xml:lang") or attributes.get("lang") or "")
+        elif name == "seg":
+            self.begin_text(self._language)
+
+    def end(self, name: str) -> None:
+        if name == "seg":
+            self.end_text(self._language)
+        elif name == "tu":
+            self.end_unit()
+        elif name == "tuv":
+            self._language = None
+
+
+class _XliffParser(_UnitParser):
+    """A row for each <trans-unit> of version 1, or <segment> of version 2.
+
+    Targets in a state that says they are not translated are left out.
+    """
+
+    root, holder = "xliff", "<source> and <target>"
+    single = frozenset({"trans-unit", "segment"})
+    native = frozenset({"bpt", "ept", "it", "ph", "x", "bx", "ex", "sc", "ec", "cp"})
+    alone = frozenset({"it", "ph", "x", "cp"})
+    _aside = 0  # elements around that hold other sources and targets
+    _state = ""
+
+    def __init__(self, path: str, languages: Sequence[str]):
+        super().__init__(path, languages)
+        self._sides: dict[str, str | None] = {"source": None, "target": None}
+
+    def begin(self, name: str, attributes: dict[str, str]) -> None:
+        if name in ("xliff", "file"):
+            for side, short in (("source", "srcLang"), ("target", "trgLang")):
+                if tag := attributes.get(short) or attributes.get(f"{side}-language"):
+                    self._sides[side] = self.match(tag)
+        elif name in _ASIDE:
+            self._aside += 1
+        elif self._aside:
+            return
+        elif name in ("trans-unit", "segment"):
+            self.begin_unit()
+            self._state = attributes.get("state", "")
+        elif name == "source" or name == "target":
+            is_text = name == "source" or attributes.get("state", self._state) not in _UNTRANSLATED
+            self.begin_text(self._sides[name] if is_text else None)
+
+    def end(self, name: str) -> None:
+        if name in _ASIDE:
+            self._aside -= 1
+        elif self._aside:
+            return
+        elif name in ("trans-unit", "segment"):
+            self.end_unit()
+        elif name in self._sides:
+            self.end_text(self._sides[name])
+
+
+class TmxReader(UnitReader):
+    """`tmx:GLOB`, translation memories (TMX 1.4): a variant of a unit for each language."""
+
+    parser = _TmxParser
+
+
+class XliffReader(UnitReader):
+    """`xlf:GLOB`, files of translators (XLIFF 1.2 and 2): a source and a target language."""
+
+    parser = _XliffParser
 
 
 def _read_text(path: str) -> Iterator[str]:
