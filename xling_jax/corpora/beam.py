@@ -13,9 +13,9 @@ import contextlib
 import dataclasses
 import functools
 import io
+import json
 import logging
 import os
-import pickle
 import secrets
 import shutil
 import zlib
@@ -138,7 +138,8 @@ def _read(
     if not (done := directory / "files").exists():
         counter, number = RowCounter(reader.name), 0
         for chunk in counter.chunks(reader.rows(languages), min_languages):
-            _store(directory / f"{number:06d}", chunk)
+            content = zlib.compress(json.dumps(chunk).encode(), 1)
+            _write(directory / f"{number:06d}", content)
             number += 1
         _store(done, (counter.files, number))
     return _load(done)
@@ -147,7 +148,7 @@ def _read(
 def _clean(cleaner: ChunkCleaner, rows: Path) -> None:
     """Cleans a chunk, unless that is done."""
     if not (cleaned := rows.with_suffix(".clean")).exists():
-        _store(cleaned, cleaner(_load(rows)))
+        _store(cleaned, cleaner(json.loads(zlib.decompress(rows.read_bytes()))))
 
 
 def _join(corpus: tuple[Reader, Stage, Path, tuple[dict[str, Any], int]]) -> None:
@@ -163,12 +164,20 @@ def _write_shard(writer: ShardWriter, shard: Shard) -> dict[str, Any]:
 
 
 def _store(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, zlib.compress(pickle.dumps(value), 1))
+    from apache_beam.internal import pickler
+
+    _write(path, pickler.dumps(value, use_zlib=True))
 
 
 def _load(path: Path) -> Any:
-    return pickle.loads(zlib.decompress(path.read_bytes()))
+    from apache_beam.internal import pickler
+
+    return pickler.loads(path.read_bytes(), use_zlib=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)
 
 
 @dataclasses.dataclass(frozen=True)
