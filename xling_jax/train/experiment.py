@@ -58,6 +58,7 @@ _TAKEN_BY: dict[str, Callable] = {
     "train": TrainOptions,
     "mesh": make_mesh,
 }
+_AS_GIVEN = ("optimizer", "schedule", "evaluation", "mesh", "seed", "compute_dtype")
 _BEFORE_OPTIMIZER = ("clip_global_norm", "l2_penalty")
 # Input lengths without a table of positions; 2,000 is that of the published T-LASER.
 _LONGEST_INPUT = 2000
@@ -103,7 +104,7 @@ class Experiment:
     def of(cls, config: Mapping[str, Any]) -> "Experiment":
         """The experiment of a config; ValueError for what is wrong whatever data and devices."""
         config, objective, terms = complete(config)
-        languages, evaluation = tuple(config["languages"]), config["evaluation"]
+        languages = tuple(config["languages"])
         plain = {name: config[name] for name in ("languages", "seed", "compute_dtype")}
         options.check(cls, plain, "config", partial=True)
         options.check_number(config["seed"], "seed", at_least=0)
@@ -128,7 +129,7 @@ class Experiment:
         _check_named(find_optimizer, config["optimizer"], "optimizer", _BEFORE_OPTIMIZER)
         _check_named(find_schedule, config["schedule"], "schedule")
         train = _train_options(config["train"], ASSUMED_EPOCH)
-        held_out = {path for paths in evaluation.values() for path in paths}
+        held_out = {path for paths in config["evaluation"].values() for path in paths}
         preparation = Preparation(
             languages=languages,
             corpora=data.corpora,
@@ -152,14 +153,9 @@ class Experiment:
             model=model,
             objective=objective,
             terms=terms,
-            optimizer=config["optimizer"],
-            schedule=config["schedule"],
             train=train,
             max_length_tokens=_longest_input(config["encoder"], train.max_length_tokens),
-            evaluation=evaluation,
-            mesh=config["mesh"],
-            seed=config["seed"],
-            compute_dtype=config["compute_dtype"],
+            **{name: config[name] for name in _AS_GIVEN},
         )
 
     @classmethod
