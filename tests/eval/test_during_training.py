@@ -95,7 +95,7 @@ def test_missing_data_and_a_metric_that_nothing_measures_are_wrong_use(tmp_path)
     with pytest.raises(OptionError, match="evaluation.classification: .*nowhere: no such"):
         make(classification=(str(tmp_path / "nowhere"),))
     with pytest.raises(OptionError, match="needs data in one of evaluation.retrieval, eval"):
-        read_evaluation({"retrieval": (), "classification": ()}, (), {"train.best_metric": "x"})
+        read_evaluation({"retrieval": (), "classification": ()}, (), "x")
 
 
 def test_a_config_may_name_any_task_of_the_registry():

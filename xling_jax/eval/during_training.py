@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.eval.tasks import TASKS
@@ -17,36 +16,33 @@ Evaluator = Callable[[Any, int], Mapping[str, float]]
 Measure = Callable[["Encoder"], Mapping[str, float]]
 
 
-def check_metrics(
-    evaluation: Mapping[str, Sequence[str]],
-    metrics: Mapping[str, str],
-    names: Mapping[str, str] | None = None,
+def check_metric(
+    evaluation: Mapping[str, Sequence[str]], metric: str, names: Mapping[str, str] | None = None
 ) -> None:
-    """Refuses metrics that nothing measures; `names` of data sets -> tasks are None until known.
+    """Refuses a `train.best_metric` that nothing measures.
 
-    `metrics` are config keys that name a metric, such as `train.best_metric`, and which.
+    `names` of data sets -> tasks are None until known.
     """
-    for setting, metric in metrics.items():
-        data, _, last = metric.rpartition("/")
-        if not any(evaluation.values()):
-            tasks = ", ".join(f"evaluation.{task}" for task in TASKS)
-            raise OptionError(f"{setting}={metric!r} needs data in one of {tasks}")
-        measuring = _tasks_with(evaluation, last)
-        if not measuring:
-            known = ", ".join(
-                f"{task} measures {', '.join(filter(TASKS[task]().is_logged, TASKS[task].columns))}"
-                for task, paths in evaluation.items()
-                if paths
-            )
-            raise OptionError(f"{setting}={metric!r}: no evaluation measures {last!r}; {known}")
-        # A task may measure several things on a data set; their names begin with that of the data.
-        if names is not None and not any(
-            task in measuring and data.startswith(name) for name, task in names.items()
-        ):
-            raise OptionError(
-                f"{setting}={metric!r}: no data set in evaluation is called {data!r}; there is "
-                + ", ".join(names)
-            )
+    (data, _, last), option = metric.rpartition("/"), f"train.best_metric={metric!r}"
+    if not any(evaluation.values()):
+        tasks = ", ".join(f"evaluation.{task}" for task in TASKS)
+        raise OptionError(f"{option} needs data in one of {tasks}")
+    measuring = _tasks_with(evaluation, last)
+    if not measuring:
+        known = ", ".join(
+            f"{task} measures {', '.join(filter(TASKS[task]().is_logged, TASKS[task].columns))}"
+            for task, paths in evaluation.items()
+            if paths
+        )
+        raise OptionError(f"{option}: no evaluation measures {last!r}; {known}")
+    # A task may measure several things on a data set; their names begin with that of the data.
+    if names is not None and not any(
+        task in measuring and data.startswith(name) for name, task in names.items()
+    ):
+        known = ", ".join(names)
+        raise OptionError(
+            f"{option}: no data set in evaluation is called {data!r}; there is {known}"
+        )
 
 
 def goal_of(evaluation: Mapping[str, Sequence[str]], metric: str) -> str:
@@ -61,20 +57,19 @@ def _tasks_with(evaluation: Mapping[str, Sequence[str]], metric: str) -> list[st
 
 
 def read_evaluation(
-    evaluation: Mapping[str, Sequence[str]],
-    languages: Sequence[str],
-    metrics: Mapping[str, str] = MappingProxyType({}),
+    evaluation: Mapping[str, Sequence[str]], languages: Sequence[str], metric: str = ""
 ) -> dict[str, Measure]:
-    """Reads the data to measure while training, task -> paths; `metrics` as of `check_metrics`.
+    """Reads the data to measure while training, task -> paths.
 
     Returns the name of each data set -> function from an encoder to its metrics. OptionError if a
-    path is missing, two data sets have the same name, or none has a metric.
+    path is missing, two data sets have the same name, or none has the metric, if one is named.
     """
     for task, paths in evaluation.items():
         for path in paths:
             if not Path(path).exists():
                 raise OptionError(f"evaluation.{task}: {path}: no such file or directory")
-    check_metrics(evaluation, metrics)
+    if metric:
+        check_metric(evaluation, metric)
     named: dict[str, Measure] = {}
     task_of: dict[str, str] = {}
     for task, paths in evaluation.items():
@@ -89,7 +84,8 @@ def read_evaluation(
                     twice = f"{path} and another data set would both be called {name}"
                     raise OptionError(f"evaluation.{task}: {twice} in the metrics; rename one")
                 named[name], task_of[name] = measure, task
-    check_metrics(evaluation, metrics, task_of)
+    if metric:
+        check_metric(evaluation, metric, task_of)
     return named
 
 

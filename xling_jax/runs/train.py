@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from xling_jax.corpora.copies import local_names
 from xling_jax.corpora.prepare import check_corpora
 from xling_jax.eval.during_training import (
-    check_metrics,
+    check_metric,
     goal_of,
     make_evaluators,
     read_evaluation,
@@ -63,8 +63,8 @@ def train_experiment(
         check_devices(experiment)
     run = Workdir(workdir, processes)
     experiment = continued(experiment, run)
-    evaluation, metrics = local_names(experiment.evaluation), _evaluation_metrics(experiment)
-    measures = read_evaluation(evaluation, experiment.languages, metrics)
+    evaluation = local_names(experiment.evaluation)
+    measures = read_evaluation(evaluation, experiment.languages, _evaluation_metric(experiment))
     beginning = Beginning.of(experiment)
     check_teacher(experiment)
     with run.in_use():
@@ -76,19 +76,19 @@ def check_dry_run(experiment: Experiment) -> None:
     from xling_jax.train.training import check
 
     check(experiment)
-    evaluation, metrics = experiment.evaluation, _evaluation_metrics(experiment)
-    if metrics:
-        check_metrics(evaluation, metrics)
+    evaluation, metric = experiment.evaluation, _evaluation_metric(experiment)
+    if metric:
+        check_metric(evaluation, metric)
         if all(Path(path).exists() for paths in evaluation.values() for path in paths):
-            read_evaluation(evaluation, experiment.languages, metrics)
+            read_evaluation(evaluation, experiment.languages, metric)
 
 
-def _evaluation_metrics(experiment: Experiment) -> dict[str, str]:
-    """The options that name a metric of the `evaluation` section, and which."""
+def _evaluation_metric(experiment: Experiment) -> str:
+    """`train.best_metric`, "" if that is none of the `evaluation` section."""
     from xling_jax.train.validation import is_validation
 
     best = experiment.train.best_metric
-    return {"train.best_metric": best} if best and not is_validation(best) else {}
+    return "" if is_validation(best) else best
 
 
 def _train(
