@@ -203,4 +203,4 @@ def test_the_command_writes_xsim_plus_plus(tmp_path, altered, stand_in, capsys):
     # A distractor that is an altered copy is none.
     assert written["matrices"]["toy"]["num_candidates"]["de"]["en"] == 4
     report = make_page([Run("m", None, results=[written])], title="t")
-    assert report.count("xSIM++") >= 2 and "misaligned" in report
+    assert "xSIM++" in report

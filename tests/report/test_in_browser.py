@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from tests.browser import DESKTOP, PHONE, look
-from xling_jax.eval.classification_data import ClassificationData, LabeledText
+from xling_jax.eval.results import Heatmap
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
-from xling_jax.report import vectors as report_vectors
+from xling_jax.report.errors import worst_errors
 from xling_jax.report.page import make_page
+from xling_jax.report.pictures import draw_all
 from xling_jax.report.runs import Run
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "pt")
@@ -31,7 +32,7 @@ def hash_of(text):
     return sum(map(ord, text)) * 31
 
 
-def make_runs():
+def make_runs(picture):
     steps = list(range(50, 5000, 50))
     cells = {a: {b: 0.9 - 0.02 * i for i, b in enumerate(LANGUAGES) if a != b} for a in LANGUAGES}
     errors = {a: {b: 1 - value for b, value in row.items()} for a, row in cells.items()}
@@ -48,11 +49,7 @@ def make_runs():
             results["command"] = f"xling evaluate {task} --model {60 * 'x'} --output {80 * 'y'}"
             run.results.append(results)
         runs.append(run)
-    many = [f"l{i}" for i in range(24)]
-    matrix = {"p_at_1": {a: {b: 0.5 for b in many if a != b} for a in many}}
-    runs[0].results.append(
-        {"task": "retrieval", "model": {}, "metrics": {}, "matrices": {"wide": matrix}}
-    )
+    runs[0].results[0]["pictures"] = [picture]
     return runs
 
 
@@ -61,14 +58,12 @@ def page(tmp_path_factory):
     words = " words enough that the line has to be broken on a phone"
     texts = {code: [f"{code} {i}{words}" for i in range(30)] for code in LANGUAGES}
     data = RetrievalData("toy", (ParallelText("toy", texts),))
-    part = {
-        code: LabeledText(column, [f"class {i % 3}" for i in range(30)])
-        for code, column in texts.items()
-    }
-    labeled = ClassificationData("news", {"train": part, "dev": part})
-    section = report_vectors.run_vectors("second", encode, [data, labeled])
+    errors = worst_errors("second", encode, data)
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(make_page(make_runs(), [section], title="Three runs", note="Made by a test"))
+    cells = np.full((6, 6), 0.5)
+    draw_all([Heatmap("toy", cells, LANGUAGES, LANGUAGES, "Toy")], path.parent)
+    runs = make_runs(path.with_name("toy.png"))
+    path.write_text(make_page(runs, [errors], title="Three runs", note="Made by a test"))
     return path
 
 
@@ -106,29 +101,31 @@ def test_it_opens_and_fits_the_width(opened):
 def test_a_cut_table_fades_out_and_keeps_its_first_column(opened):
     boxes = "[...document.querySelectorAll('.scroll')].filter(e => e.getClientRects().length)"
     wait = "new Promise(done => requestAnimationFrame(() => setTimeout(done, 100)))"
+    # Narrow, as a table of many columns is on a phone.
+    narrow = "document.querySelectorAll('.scores').forEach(e => { e.style.width = '140px'; })"
+    opened.execute_script(f"{narrow}; return {wait}")
     cut = opened.execute_script(f"""
         return {boxes}.map(e => [e.scrollWidth > e.clientWidth + 1, e.classList.contains('right'),
           getComputedStyle(e).maskImage !== 'none' || e.classList.contains('below')]);""")
     assert all(is_cut == fades for is_cut, fades, _ in cut)
     assert all(masked for is_cut, _, masked in cut if is_cut)
-    # The matrix of 24 languages is wider than any of the screens' columns.
     assert any(is_cut for is_cut, _, _ in cut)
-    wide = f"{boxes}.find(e => e.classList.contains('right') && e.closest('.heat'))"
+    wide = f"{boxes}.find(e => e.classList.contains('right') && e.matches('.scores'))"
     gap = opened.execute_async_script(f"""
         const done = arguments[0], box = {wide};
         box.scrollLeft = box.scrollWidth;
         {wait}.then(() => {{
-          const first = box.querySelector('tbody th').getBoundingClientRect();
+          const first = box.querySelector('tbody th:not([colspan])').getBoundingClientRect();
           done([box.className, first.left - box.getBoundingClientRect().left]); }});""")
-    assert gap[0].split() == ["scroll", "left"] and abs(gap[1]) < 1
+    assert gap[0].split() == ["scroll", "scores", "left"] and abs(gap[1]) < 1
 
 
 def test_everything_is_drawn(opened):
-    assert value(opened, "document.querySelectorAll('section > h2').length") == 8
+    assert value(opened, "document.querySelectorAll('section > h2').length") == 6
     drawn = """[...document.querySelectorAll('svg[role]')]
         .filter(e => e.getBoundingClientRect().height > 100).length"""
-    assert value(opened, drawn) == 2 + 2  # Curves and projections.
-    assert value(opened, "document.querySelectorAll('.heat .layer:not([hidden]) td').length") > 100
+    assert value(opened, drawn) == 2
+    assert value(opened, "document.querySelector('figure img').naturalWidth") > 100
     lines = "document.querySelectorAll('.chart')[0].querySelectorAll('.line').length"
     assert value(opened, lines) == 3
 
@@ -149,37 +146,13 @@ def test_color_scheme_and_contrast(opened):
         const words = seen.map(e => {
           const style = getComputedStyle(e);
           return ratio(e.tagName === 'text' ? style.fill : style.color, ground(e)); });
-        const marks = [...document.querySelectorAll('.line, .scatter g path')].map(e => {
+        const marks = [...document.querySelectorAll('.line')].map(e => {
           const style = getComputedStyle(e);
-          return ratio(e.matches('.line') ? style.stroke : style.fill, ground(e)); });
+          return ratio(style.stroke, ground(e)); });
         return [luminance(ground(document.body)), Math.min(...words), Math.min(...marks)];"""
     page, words, marks = opened.execute_script(program)
     assert (page > 0.8) == (opened.scheme == "light")
     assert words >= 4.5 and marks >= 3  # WCAG 2.2 AA for text and for graphics.
-
-
-def test_buttons_choose_what_is_shown(opened):
-    hidden = "[...document.querySelector('.heat').querySelectorAll('.layer')].map(e => e.hidden)"
-    assert value(opened, hidden) == [False, True]
-    click(opened, ".heat [data-show='1']")
-    assert value(opened, hidden) == [True, False]
-
-    shown = "getComputedStyle(document.querySelector('.scatter .{}')).display"
-    assert (value(opened, shown.format("pca")), value(opened, shown.format("tsne"))) == (
-        "inline",
-        "none",
-    )
-    click(opened, ".scatter [data-to='tsne']")
-    assert value(opened, shown.format("pca")) == "none"
-
-    colors = """new Set([...document.querySelectorAll('.scatter')[1].querySelectorAll('.pca path')]
-        .map(e => getComputedStyle(e).fill)).size"""
-    assert value(opened, colors) == len(LANGUAGES)
-    click(opened, "[data-to='class']")
-    assert value(opened, colors) == 3
-    click(opened, ".scatter [data-only='l0']")
-    off = "document.querySelector('.scatter').querySelectorAll('.pca .off').length"
-    assert value(opened, off) == 30 * (len(LANGUAGES) - 1)
 
 
 def test_errors_can_be_filtered_and_unfolded(opened):
@@ -212,9 +185,7 @@ def test_the_pointer_shows_values_and_texts(opened):
         return [tip.hidden, tip.innerText, place.left >= 0 && place.right <= innerWidth];"""
     hidden, text, inside = opened.execute_script(point, ".chart svg", 0.97)
     assert not hidden and inside and text.startswith("step ") and "second: " in text
-    hidden, text, inside = opened.execute_script(point, ".scatter .pca path", 0.5)
-    assert not hidden and inside and "words enough" in text
     opened.execute_script(
-        "document.querySelector('.scatter svg[role]').dispatchEvent(new Event('pointerleave'))"
+        "document.querySelector('.chart svg').dispatchEvent(new Event('pointerleave'))"
     )
     assert value(opened, "document.getElementById('tip').hidden")

@@ -12,11 +12,10 @@ import pytest
 
 import xling_jax
 from xling_jax.cli import main
-from xling_jax.eval.classification_data import ClassificationData, LabeledText
 from xling_jax.eval.retrieval_data import ParallelText, RetrievalData
 from xling_jax.report import charts, tables
 from xling_jax.report import runs as report_data
-from xling_jax.report import vectors as report_vectors
+from xling_jax.report.errors import worst_errors
 from xling_jax.report.page import make_page
 from xling_jax.report.runs import Run
 
@@ -78,6 +77,7 @@ def workdir(tmp_path):
     (place / "config.json").write_text(json.dumps(config))
     (place / "results").mkdir()
     (place / "results" / "results.json").write_text(json.dumps(classification_results(place)))
+    (place / "results" / "news.matrix.png").write_bytes(b"PNG")
     return place
 
 
@@ -96,7 +96,7 @@ def report(*words):
 class Checker(HTMLParser):
     """Notes whether elements close in order, ids, and addresses that would be fetched."""
 
-    VOID = {"meta", "link", "path", "circle", "br", "wbr"}
+    VOID = {"meta", "link", "img", "path", "circle", "br", "wbr"}
 
     def __init__(self, page):
         super().__init__()
@@ -129,10 +129,11 @@ def test_the_command_writes_one_page_that_fetches_nothing(
     assert report("--run", workdir, "--data", parallel_file, "--output", output) == 0
     page = output.read_text()
     checker = Checker(page)
-    assert checker.fetched == ["data:,"]
+    assert checker.fetched == ["data:,", "data:image/png;base64,UE5H"]
     assert len(set(checker.ids)) == len(checker.ids)
     assert {link[1:] for link in checker.links} <= set(checker.ids)
-    assert {"runs", "compare", "curves", "classification", "plane", "errors"} <= set(checker.ids)
+    assert {"runs", "compare", "curves", "classification", "errors"} <= set(checker.ids)
+    assert "<figcaption>first: news.matrix</figcaption>" in page
     assert "default-src 'none'" in page and "http" not in page.replace("http-equiv", "")
     text = html.unescape(re.sub("<[^>]+>", " ", page))
     assert "dual, 0 layers, width 512" in text and "2 alignment" in text
@@ -140,13 +141,11 @@ def test_the_command_writes_one_page_that_fetches_nothing(
     assert [entry.name for entry in output.parent.iterdir()] == ["report.html"]
 
 
-def test_without_data_or_encoder_the_sections_of_vectors_are_left_out(
-    workdir, parallel_file, tmp_path
-):
+def test_without_data_or_encoder_there_are_no_errors(workdir, parallel_file, tmp_path):
     for data in ((), ("--data", parallel_file)):
         words = ("--run", workdir, *data, "--output", tmp_path / "a.html", "--overwrite")
         assert report(*words) == 0
-        assert not {"plane", "errors"} & set(Checker((tmp_path / "a.html").read_text()).ids)
+        assert "errors" not in set(Checker((tmp_path / "a.html").read_text()).ids)
         if not data:
             (workdir / "encoder").rmdir()
 
@@ -238,23 +237,20 @@ def test_the_best_is_chosen_among_scores_of_the_same_languages():
 
 def test_text_is_shown_and_never_run():
     data = parallel(english=HOSTILE + " {}")
-    section = report_vectors.run_vectors(HOSTILE, encode, [data])
-    assert section.errors and section.drawings
+    found = worst_errors(HOSTILE, encode, data)
+    assert found.errors
     run = Run(HOSTILE, None, {}, {HOSTILE: ([1, 2], [0.5, 0.25])}, [retrieval_results()])
-    page = make_page([run], [section], title=HOSTILE)
+    page = make_page([run], [found], title=HOSTILE)
     Checker(page)
     assert "<script>alert" not in page and "<b>" not in page
-    stored = re.search(r'<script type="application/json">(.*?)</script>', page)[1]
-    assert json.loads(stored)[3] == [f"{HOSTILE} 3", "en"]
 
 
 def test_the_worst_errors_by_hand():
     table = {"q0": [1, 0], "q1": [0, 1], "q2": [1, 0.1], "a0": [1, 0], "a1": [1, 0.5], "a2": [1, 1]}
     texts = {"x": ["q0", "q1", "q2", ""], "y": ["a0", "a1", "a2", "a0"]}
     data = RetrievalData("toy", (ParallelText("toy", texts),))
-    found = report_vectors.worst_errors(
-        lambda texts: np.array([table.get(text, [0, 0]) for text in texts]), data
-    )
+    encode = lambda texts: np.array([table.get(text, [0, 0]) for text in texts])
+    found = worst_errors("run", encode, data)
     assert found.num_queries == 6  # The row with a gap is nobody's translation.
     # q0 finds a0; of q1 a2 is nearer than a1; of q2 a0 and a1 are nearer than a2. Back, a0 finds
     # q0; of a1 q2 and q0 are nearer than q1, of a2 q2 is nearest.
@@ -267,22 +263,6 @@ def test_the_worst_errors_by_hand():
     shown = found.errors[0].retrieved
     assert [candidate.text for candidate in shown] == ["a0", "a1", "a2"]
     assert shown[0].cosine == pytest.approx(1 / np.hypot(1, 0.1), abs=1e-6)
-
-
-def test_a_projection_is_bounded_and_rare_labels_are_joined(monkeypatch):
-    monkeypatch.setattr(report_vectors, "MAX_POINTS", 120)
-    labels = [f"label {i % 9}" for i in range(40)] + ["label 0"] * 20
-    part = LabeledText([f"en {i}" for i in range(60)], labels)
-    data = ClassificationData("toy", {"train": {"en": part}, "dev": {"en": part, "de": part}})
-    drawing = report_vectors.draw_classification(encode, data)
-    assert set(drawing["languages"]) == {"en", "de"} and len(drawing["texts"]) == 120
-    assert len(drawing["labels"]) == 7 and report_vectors.OTHER_LABEL in drawing["labels"]
-    assert len(drawing["points"]["pca"]) == len(drawing["points"]["tsne"]) == 120
-    many = report_vectors.draw_retrieval(encode, parallel(rows=300))
-    assert len(many["texts"]) == 120
-    assert report_vectors.draw_retrieval(encode, parallel(rows=1)) is None
-    two_files = RetrievalData("toy", parallel().parts * 2)
-    assert report_vectors.draw_retrieval(encode, two_files) is None
 
 
 def cells(page):
@@ -347,32 +327,7 @@ def test_results_of_checkpoints_and_of_fewer_dimensions_are_told_apart(tmp_path)
     names = [row.name for row in table["groups"][0][1]]
     steps = ["a, step 1,000", "a, step 2,000, 64 dimensions"]
     assert names == ["a", "a, 64 dimensions", "a", *steps]
-    assert all(f"{name}: toy, by cosine" in page_of(run) for name in names)
-
-
-def test_a_heatmap_writes_percentages_in_colors_of_how_good_they_are():
-    matrix = {"p_at_1": {"en": {"de": 0.999}, "de": {"en": 0.6123}}, "error": {"en": {"de": 0.001}}}
-    page = page_of(Run("a", None, results=[retrieval_results() | {"matrices": {"toy": matrix}}]))
-    rows = cells(page)
-    assert ["en", "", "99.9", "99.9"] in rows and ["de", "61.2", "", "61.2"] in rows
-    first, second, error = re.findall(r"background:(#\w{6});color:(#\w{3})", page)
-    # A small error is as good as a large P@1, and has the same color.
-    assert first == error != second and (first[1], second[1]) == ("#000", "#fff")
-    ramps = re.findall(r'class="ramp"><span>(\d+)</span>.*?<span>(\d+) %</span>(.*?)</p>', page)
-    assert [ramp[:2] for ramp in ramps] == [("60", "100"), ("40", "0")]
-    assert "lower is better" in ramps[1][2] and not ramps[0][2]
-
-
-def test_all_maps_of_a_task_have_one_color_scale():
-    def run(name, data, value):
-        matrix = {"p_at_1": {"en": {"de": value}, "de": {"en": value}}}
-        return Run(name, None, results=[retrieval_results() | {"matrices": {data: matrix}}])
-
-    page = page_of(run("a", "easy", 0.95), run("b", "hard", 0.35), run("c", "hard", 0.95))
-    ramps = re.findall(r'class="ramp"><span>(\d+)</span>.*?<span>(\d+) %</span>', page)
-    assert ramps == [("30", "100")] * 3
-    grounds = re.findall(r"background:(#\w{6});color", page)
-    assert grounds[0] == grounds[4] != grounds[2]  # Of a, c and b: the matrices are in this order.
+    assert all(f"{name}: retrieval" in page_of(run) for name in names)
 
 
 def test_curves_have_titles_in_words():
@@ -392,12 +347,6 @@ def test_curves_have_titles_in_words():
     } <= set(titles)
 
 
-def test_cells_that_were_not_measured_are_gaps():
-    page = page_of(Run("a", None, results=[classification_results()]))
-    assert re.findall(r"data-show.*?>(.*?)<", page) == ["embeddings", "oracle"]
-    assert ["en", "75.0", "75.0"] in cells(page) and "news, zero-shot<" in page
-
-
 def test_results_of_every_other_task_are_listed():
     results = retrieval_results() | {"task": "mining", "matrices": {}}
     results["metrics"] = {"fr-en/f1": 0.9, "fr-en/threshold": 1.06}
@@ -405,14 +354,6 @@ def test_results_of_every_other_task_are_listed():
     rows = cells(page_of(Run("a", None, results=[results, unknown])))
     assert ["fr-en/threshold", "1.06"] in rows and ["<b>/las_2", "0.5"] in rows
     assert ["a cosine", "90.0"] in rows
-
-
-def test_many_pairs_are_listed_the_worst_first():
-    cross = {code: {"eng": 0.5} for code in ("deu", "fra", "ita", "spa")} | {"por": {"eng": 0.25}}
-    results = retrieval_results() | {"matrices": {"toy": {"p_at_1": cross, "p_at_5": cross}}}
-    rows = cells(page_of(Run("a", None, results=[results])))
-    worst = rows.index(["por → eng, P@1, %", "25.0"])
-    assert rows[worst + 1] == ["deu → eng, P@1, %", "50.0"]
 
 
 def test_a_chart_holds_its_values_and_survives_odd_ones():

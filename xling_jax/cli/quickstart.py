@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
     _logger.info("2/5 the packaged encoder: %s", ENCODER)
     _show_encoder(text)
-    _evaluate(ENCODER, text, workdir / "results" / ENCODER, "--no-pictures")
+    _evaluate(ENCODER, text, workdir / "results" / ENCODER)
     _logger.info("%.0f s so far", time.monotonic() - started)
     if args.no_training:
         print(_next_commands(text))
@@ -153,13 +153,13 @@ def _show_encoder(text: QuickstartText) -> None:
                 print(printable(f"  {code}  {hit.score:5.2f}  {hit.text}"))
 
 
-def _evaluate(model: str, text: QuickstartText, results: Path, *options: str) -> None:
+def _evaluate(model: str, text: QuickstartText, results: Path) -> None:
     """Measures retrieval, and classification with labels in English, as a user would."""
     for task, data, more in (
         ("retrieval", text.retrieval, ()),
         ("classification", text.classification, ("--train-languages", "en")),
     ):
-        words = ["--model", model, "--data", data, "--output", results / task, *more, *options]
+        words = ["--model", model, "--data", data, "--output", results / task, *more]
         print(f"\nxling evaluate {task}:\n", flush=True)
         _xling("evaluate", task, *words, "--overwrite")
 

@@ -1,7 +1,6 @@
-"""Writes one self-contained HTML page: training curves, runs side by side, heatmaps.
+"""Writes one self-contained HTML page: curves, runs side by side, the pictures of xling evaluate.
 
---data adds projections of the vectors and the worst retrieval errors. The page opens without a
-network.
+--data adds the worst retrieval errors. The page opens without a network.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from xling_jax.files.progress import counted
 from xling_jax.options import OptionError, require_file
 
 if TYPE_CHECKING:
+    from xling_jax.report.errors import ErrorList
     from xling_jax.report.runs import Run
-    from xling_jax.report.vectors import RunVectors
 
 _logger = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ _TITLE = "Cross-lingual sentence embeddings"
 EXAMPLES = """examples:
   xling report --run runs/t_laser runs/ct_laser --output report.html
   xling report --run runs/ct_laser --results results/ --output report.html \\
-      --data pud.dev.tsv.gz --data sib200/ --languages en,de,fr,es,it
+      --data pud.dev.tsv.gz --languages en,de,fr,es,it
 """
 
 
@@ -44,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         # `args.run` is the function that carries out the command.
         ("--run", "workdirs", "W", "workdir of xling train, with any results in it"),
         ("--results", "results", "DIR", "outputs of xling evaluate, in the directory or below"),
-        ("--data", "data", "FILE_OR_DIR", "retrieval data or labeled text to embed with each run"),
+        ("--data", "data", "FILE_OR_DIR", "retrieval data to search with the encoder of each run"),
     ):
         options = {"action": "extend", "nargs": "+", "default": [], "metavar": metavar}
         parser.add_argument(flag, dest=name, help=f"{text}; one or more", **options)
@@ -70,16 +69,13 @@ def run(args: argparse.Namespace) -> None:
 
     runs = load_runs(args.workdirs, args.results)
     _describe_shipped(runs)
-    vectors = _vectors(runs, args.data, args.languages) if args.data else []
+    errors = _errors(runs, args.data, args.languages)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     command = f"xling {shlex.join(args.words)}"
-    page = make_page(runs, vectors, title=_TITLE, note=f"Made {made}", command=command).encode()
+    page = make_page(runs, errors, title=_TITLE, note=f"Made {made}", command=command).encode()
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, page)
-    size = len(page) / 2**20
-    _logger.info(
-        "%s: %s, %d with vectors, %.1f MB", output, counted(len(runs), "run"), len(vectors), size
-    )
+    _logger.info("%s: %s, %.1f MB", output, counted(len(runs), "run"), len(page) / 2**20)
 
 
 def _describe_shipped(runs: Sequence[Run]) -> None:
@@ -93,17 +89,19 @@ def _describe_shipped(runs: Sequence[Run]) -> None:
             run.config["encoder"] = {"family": config["family"], **config["encoder"]}
 
 
-def _vectors(
+def _errors(
     runs: Sequence[Run], paths: Sequence[str], languages: Sequence[str] | None
-) -> list[RunVectors]:
-    """Embeds the data with the encoder of each run that has one."""
-    from xling_jax.report.vectors import load_data, run_vectors
+) -> list[ErrorList]:
+    """Searches the data with the encoder of each run that has one."""
+    from xling_jax.eval.retrieval_data import load_retrieval_data
+    from xling_jax.report.errors import worst_errors
 
-    sets = [load_data(path, languages) for path in paths]
-    sections = []
-    for run in runs:
+    sets = [load_retrieval_data(path, languages) for path in paths]
+    found = []
+    for run in runs if sets else ():
         if not run.model:
-            _logger.info("%s: no encoder, so no projections and no errors", run.name)
+            _logger.info("%s: no encoder, so no errors", run.name)
             continue
-        sections.append(run_vectors(run.name, load_encoder(run.model).encode, sets))
-    return sections
+        encode = load_encoder(run.model).encode
+        found += [worst_errors(run.name, encode, data) for data in sets]
+    return found

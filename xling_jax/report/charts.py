@@ -24,8 +24,6 @@ _TITLES = {
     "error": "error",
     "xsim": "xSIM",
     "xsim_plus_plus": "xSIM++",
-    "accuracy": "embeddings",
-    "chance": "commonest label",
     "same": "accuracy within a language",
     "cross": "accuracy across languages",
 }

@@ -1,5 +1,6 @@
 """One self-contained HTML page from runs and results; the page itself is in page.html.jinja."""
 
+import base64
 import importlib.resources
 from collections.abc import Sequence
 
@@ -9,14 +10,13 @@ from xling_jax.eval.tasks import TASKS
 from xling_jax.files.untrusted import one_line
 from xling_jax.report import tables
 from xling_jax.report.charts import curves
-from xling_jax.report.matrices import matrices
+from xling_jax.report.errors import ErrorList
 from xling_jax.report.runs import Run
-from xling_jax.report.vectors import RunVectors
 
 
 def make_page(
     runs: Sequence[Run],
-    vectors: Sequence[RunVectors] = (),
+    errors: Sequence[ErrorList] = (),
     *,
     title: str,
     note: str = "",
@@ -34,7 +34,7 @@ def make_page(
     template = environment.from_string(files.joinpath("page.html.jinja").read_text("utf-8"))
     try:
         return template.render(
-            sections=[section for section in _sections(runs, vectors) if section[-1]],
+            sections=[section for section in _sections(runs, errors) if section[-1]],
             title=title,
             note=note,
             command=command,
@@ -49,15 +49,25 @@ def make_page(
         ) from error
 
 
-def _sections(runs: Sequence[Run], vectors: Sequence[RunVectors]) -> list[tuple]:
+def _sections(runs: Sequence[Run], errors: Sequence[ErrorList]) -> list[tuple]:
     # Identifier, heading, kind of content as the template draws it, and content.
     return [
         ("runs", "Runs", "runs", tables.run_table(runs)),
         ("compare", "Side by side", "comparisons", tables.comparison(runs)),
         ("curves", "Training curves", "curves", curves(runs)),
-        *((name, TASKS[name].title, "matrices", matrices(runs, name)) for name in TASKS),
+        *((name, TASKS[name].title, "pictures", _pictures(runs, name)) for name in TASKS),
         ("other", "Other results", "metrics", tables.other_results(runs)),
-        ("plane", "Vectors in the plane", "projections", [one for one in vectors if one.drawings]),
-        ("errors", "Worst retrieval errors", "errors", [one for one in vectors if one.errors]),
+        ("errors", "Worst retrieval errors", "errors", errors),
         ("origins", "What was measured how", "origins", tables.origins(runs)),
+    ]
+
+
+def _pictures(runs: Sequence[Run], task: str) -> list[tuple[str, str]]:
+    """Titles and contents, in Base64, of the pictures that `xling evaluate` drew of a task."""
+    return [
+        (f"{run.measured_name(results)}: {path.stem}", base64.b64encode(path.read_bytes()).decode())
+        for run in runs
+        for results in run.results
+        if results["task"] == task
+        for path in results.get("pictures", ())
     ]

@@ -60,62 +60,6 @@ for (const svg of document.querySelectorAll("[data-chart]")) {
   svg.addEventListener("pointerleave", leave);
 }
 
-function press(button) {
-  for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
-}
-
-// Heatmaps: one layer at a time.
-for (const button of document.querySelectorAll("[data-show]")) {
-  button.addEventListener("click", () => {
-    press(button);
-    button.closest("figure").querySelectorAll(".layer").forEach((layer, i) => { layer.hidden = String(i) !== button.dataset.show; });
-  });
-}
-
-// Projections: method, coloring, one language or class alone, the text at the pointer.
-for (const figure of document.querySelectorAll(".scatter")) {
-  const texts = JSON.parse(figure.querySelector("script").textContent);
-  const marks = [...figure.querySelectorAll("path[data-i]")];
-  const show = (only) => {
-    for (const mark of marks) mark.classList.toggle("off", Boolean(only) && mark.dataset[only[0]] !== only.slice(1));
-    for (const button of figure.querySelectorAll("[data-only]")) {
-      button.setAttribute("aria-pressed", String(button.dataset.only === only));
-    }
-  };
-  for (const button of figure.querySelectorAll("[data-set]")) {
-    button.addEventListener("click", () => {
-      press(button);
-      figure.dataset[button.dataset.set] = button.dataset.to;
-      if (button.dataset.set === "by") show("");
-    });
-  }
-  for (const button of figure.querySelectorAll("[data-only]")) {
-    button.addEventListener("click", () => show(button.getAttribute("aria-pressed") === "true" ? "" : button.dataset.only));
-  }
-  const svg = figure.querySelector("svg[role]");
-  let at = null;
-  const leave = () => { tip.hidden = true; if (at) at.classList.remove("at"); at = null; };
-  const move = (event) => {
-    // The nearest mark within a finger's reach, as marks are smaller than fingers.
-    let best = null, least = event.pointerType === "touch" ? 24 : 10;
-    for (const mark of marks) {
-      if (mark.classList.contains("off") || mark.getClientRects().length === 0) continue;
-      const box = mark.getBoundingClientRect();
-      const gap = Math.hypot(box.left + box.width / 2 - event.clientX, box.top + box.height / 2 - event.clientY);
-      if (gap < least) { best = mark; least = gap; }
-    }
-    if (!best) return leave();
-    if (at) at.classList.remove("at");
-    at = best;
-    at.classList.add("at");
-    const [text, ...described] = texts[Number(best.dataset.i)];
-    showTip(event, (box) => { add(box, "b", described.join(" · ")); add(box, "div", text); });
-  };
-  svg.addEventListener("pointermove", move);
-  svg.addEventListener("pointerdown", move);
-  svg.addEventListener("pointerleave", leave);
-}
-
 // Wide and long tables: which edges have more beyond them.
 function mark(box) {
   box.classList.toggle("left", box.scrollLeft > 1);

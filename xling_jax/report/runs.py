@@ -28,7 +28,8 @@ class Run:
         path: the workdir; None for a model that is known by its results.
         config: as resolved when training began; {} if there is none.
         curves: what was logged while training.
-        results: contents of the `results.json` files that measured it.
+        results: contents of the `results.json` files that measured it; `pictures` in them are the
+            PNG files beside each.
         model: where its encoder is, for `load`: a workdir, or the name of a shipped one; "" if it
             has none or only its results are known.
         fingerprint: of its encoder; "" if unknown.
@@ -77,7 +78,7 @@ def load_runs(workdirs: Sequence[str | Path], result_paths: Sequence[str | Path]
         files += found
     others: dict[str, Run] = {}
     for file in dict.fromkeys(file.resolve() for file in files):
-        results = read_results(file)
+        results = read_results(file) | {"pictures": sorted(file.parent.glob("*.png"))}
         owner = _owner(file, results["model"], runs) or _other(results["model"], others)
         owner.results.append(results)
     runs += others.values()

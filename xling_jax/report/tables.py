@@ -73,7 +73,7 @@ def other_results(runs: Sequence[Run]) -> list[dict[str, Any]]:
             metrics = results["metrics"].items()
             rows = [(name, f"{v:.4g}") for name, v in metrics if isinstance(v, (int, float))]
             head = f"{run.measured_name(results)}: {results['task']}"
-            found.append({"head": head, "names": ("Metric", "Value"), "rows": rows})
+            found.append({"head": head, "rows": rows})
     return found
 
 
