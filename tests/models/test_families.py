@@ -26,7 +26,7 @@ CASES = {
     "bert-text": TABLE | {"pooling": "max", "pool_specials": False},
     "rotary": ROTARY | {"local_layers": [1], "window": 2, "pool_specials": False},
     "rotary-causal": ROTARY | {"pooling": "last", "causal": True, "norm": "rms"},
-    "rotary-post": ROTARY | {"pooling": "max", "norm_placement": "post", "query_key_norm": True},
+    "rotary-both": ROTARY | {"pooling": "max", "norm_placement": "both", "query_key_norm": True},
     "static": {"width": 16, "features": ("pairs",), "feature_rows": 8},
 }
 WITH_LAYERS = [name for name in CASES if name != "static"]

@@ -135,7 +135,7 @@ def test_damage_to_any_file_is_found_or_has_no_effect(saved, shapes, tmp_path, c
             assert all("checkpoint 3 in" in line and "\n" not in line for line in said)
             by_hash += "do not match their hashes" in "".join(said)
             shutil.rmtree(directory)
-    assert by_hash >= 2, "the data that orbax itself does not check were not damaged"
+    assert by_hash, "the data that orbax itself does not check were not damaged"
 
 
 def flip_data(checkpoint: Path) -> None:
