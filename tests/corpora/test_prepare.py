@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.corpora.small_corpus import preparation, prepare, settings, tree, write_corpus
-from xling_jax.corpora import engine, pair_tokens, vocabulary
+from xling_jax.corpora import pair_tokens, vocabulary
+from xling_jax.corpora import prepare as prepare_lib
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.options import VocabOptions
 from xling_jax.corpora.prepared import is_made_with, load_prepared
@@ -391,7 +392,7 @@ def test_interrupted_tokenizing_goes_on_after_the_last_whole_shard(corpus, tmp_p
             yield item
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(engine, "track", stop_after_two)
+        patch.setattr(prepare_lib, "track", stop_after_two)
         prepare(workdir=tmp_path / "w", **settings(corpus))
     assert not (tmp_path / "w/data/de-en").exists()
     written = []

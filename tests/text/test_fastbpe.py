@@ -1,6 +1,6 @@
 import pytest
 
-from xling_jax.text.fastbpe import FastBPE
+from xling_jax.text.laser_vocab import FastBPE
 
 CODES = "l o 90\nlo w 80\nlo w</w> 70\ne r</w> 60\nn e 50\nw er</w> 40\nlow er</w> 30\n"
 VOCABULARY = "low 9\nlo@@ 8\nw 7\nne@@ 6\nwer 5\ne@@ 4\nr 3\nk@@ 2\na@@ 2\na 1\n"

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.corpora.engine import Engine
 from xling_jax.corpora.pair_text import ChunkCleaner, RowCounter, write_pair_text
 from xling_jax.corpora.pair_tokens import Shard, ShardWriter
+from xling_jax.corpora.prepare import Engine
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.stages import Stage
 from xling_jax.files.urls import is_url

@@ -34,13 +34,19 @@ import sentencepiece
 
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
 from xling_jax.corpora.copies import local_name
-from xling_jax.corpora.engine import Engine, FileHashes
 from xling_jax.corpora.held_out import find_held_out, held_out_changes
 from xling_jax.corpora.options import Preparation
-from xling_jax.corpora.pair_text import ChunkCleaner, PairText, SelectedRows
+from xling_jax.corpora.pair_text import (
+    ChunkCleaner,
+    PairText,
+    RowCounter,
+    SelectedRows,
+    write_pair_text,
+)
 from xling_jax.corpora.pair_tokens import (
     PairPlan,
     RowChoice,
+    Shard,
     ShardWriter,
     write_pair_tokens,
 )
@@ -51,6 +57,7 @@ from xling_jax.corpora.prepared import (
     plain_options,
     recorded_options,
 )
+from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.row_vectors import TEACHER, write_row_vectors
 from xling_jax.corpora.shards import VALIDATION
 from xling_jax.corpora.specs import check_downloaded, names_below, open_corpus
@@ -63,7 +70,7 @@ from xling_jax.corpora.stages import (
     vocab_key,
 )
 from xling_jax.corpora.vocabulary import check_unknown, given_vocab, make_vocab
-from xling_jax.files.hashes import fingerprint
+from xling_jax.files.hashes import fingerprint, hash_file
 from xling_jax.files.progress import track
 from xling_jax.files.threads import num_cores
 from xling_jax.files.whole import (
@@ -73,6 +80,7 @@ from xling_jax.files.whole import (
     write_json,
     write_record,
 )
+from xling_jax.files.workers import map_in_order
 from xling_jax.options import OptionError
 from xling_jax.text.vocabularies import Vocabulary
 
@@ -80,6 +88,70 @@ from xling_jax.text.vocabularies import Vocabulary
 _AXES_SENTENCES = 100_000
 
 _logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """Does the work of the stages in processes of this machine; `corpora.beam` has a cluster.
+
+    A stage says what there is to do, as calls of a function on items, and what comes out depends on
+    it alone. `place` says where the work finds a path or URL.
+    """
+
+    place = staticmethod(local_name)
+
+    def __init__(self, num_workers: int):
+        self._num_workers = num_workers
+
+    def clean(
+        self,
+        corpora: Sequence[tuple[Reader, Stage]],
+        languages: Sequence[str],
+        cleaner: ChunkCleaner,
+    ) -> None:
+        """Makes the text stages of corpora."""
+        # All are opened first: a wrong header in the last should not come to light after hours.
+        opened = [(reader.name, reader.rows(languages), stage) for reader, stage in corpora]
+        for name, rows, stage in opened:
+            counter = RowCounter(name)
+            chunks = counter.chunks(rows, cleaner.min_languages)
+            chunks = track(chunks, f"clean {name}", unit="row", size=len)
+            cleaned = map_in_order(cleaner, chunks, self._num_workers)
+            stage.make(functools.partial(write_pair_text, cleaned, counter=counter))
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+        """Calls a function that mostly reads for each item, in order."""
+        return map(function, items)
+
+    def write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> Iterable[Any]:
+        """Writes shards; yields the counts of each, in order."""
+        written = map_in_order(writer, shards, self._num_workers)
+        return track(written, "tokenize", len(shards), unit="shard")
+
+
+class _FileHashes:
+    """SHA-256 of files, remembered in a JSON file by size and time of the last change.
+
+    Attributes:
+        used: path -> hash, of the files asked for.
+    """
+
+    def __init__(self, path: Path, engine: Engine):
+        self._path, self._engine = path, engine
+        self._known = read_json(path) or {}
+        self.used: dict[str, str] = {}
+
+    def of(self, paths: Sequence[str], here: bool = False) -> list[str]:
+        """Returns the hash of each file's content in hex digits, read by the engine or `here`."""
+        names = {path: os.path.abspath(path) for path in paths}
+        states = {path: [s.st_size, s.st_mtime_ns] for path in paths for s in [os.stat(path)]}
+        is_known = lambda path: self._known.get(names[path], [])[:2] == states[path]
+        missing = [path for path in states if not is_known(path)]
+        found = (map if here else self._engine.map)(hash_file, missing)
+        for path, digest in zip(missing, found):
+            self._known[names[path]] = [*states[path], digest]
+            write_record(self._path, self._known)
+        self.used |= {path: self._known[name][2] for path, name in names.items()}
+        return [self.used[path] for path in paths]
 
 
 def prepare(
@@ -139,7 +211,7 @@ class _Run:
         self._preparation, self._workdir, self._engine = preparation, workdir, engine
         self._open_teacher = open_teacher
         self._data = workdir / "data"
-        self._hashes = FileHashes(self._data / "input_hashes.json", engine)
+        self._hashes = _FileHashes(self._data / "input_hashes.json", engine)
         # Named as in the config, read where they are on this machine or on those of the engine.
         self._readers = {spec: open_corpus(spec).at(engine.place) for spec in preparation.corpora}
         self._held_out = find_held_out(

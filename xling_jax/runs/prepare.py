@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from xling_jax.corpora.copies import local_name
-from xling_jax.corpora.prepare import prepare
+from xling_jax.corpora.prepare import Engine, prepare
 from xling_jax.corpora.prepared import PreparedData
 from xling_jax.encode.teacher import Teacher
 from xling_jax.files.progress import counted
@@ -15,7 +15,6 @@ from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.workdir import Workdir
 
 if TYPE_CHECKING:
-    from xling_jax.corpora.engine import Engine
     from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)

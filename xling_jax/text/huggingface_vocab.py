@@ -19,6 +19,7 @@ import numpy as np
 
 from xling_jax.files.untrusted import one_line
 from xling_jax.registry import check_choice, import_extra
+from xling_jax.text.laser_vocab import CACHED_WORDS, merge_pairs
 from xling_jax.text.vocabularies import Vocabulary, decode_file, in_order, read_dictionary
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -55,8 +56,6 @@ _PUNCTUATION = str.maketrans(
 )
 # Of Romanian, as in XLM's code.
 _ROMANIAN = str.maketrans("ŞşŢţȘșȚțĂăÂâÎî", "SsTtSsTtAaAaIi")
-# Most words are frequent; large enough for the rare ones of a window as well.
-_CACHED_WORDS = 1 << 17
 _FULL_STOP = re.compile(r"[。．]\s*")
 
 
@@ -232,7 +231,7 @@ class XlmTokenizer:
         specials = "|".join(name for name in _XLM_SPECIALS if name in vocabulary)
         self._specials = re.compile(f"({specials})")
         self._ranks = {pair: rank for rank, pair in enumerate(_pairs(merges))}
-        self._pieces = functools.lru_cache(_CACHED_WORDS)(self._merged)
+        self._pieces = functools.lru_cache(CACHED_WORDS)(self._merged)
         self._language, self._lowercase = language, lowercase
 
     def encode(self, text: str) -> list[int]:
@@ -260,20 +259,7 @@ class XlmTokenizer:
         return [word for word in words if word]
 
     def _merged(self, word: str) -> list[str]:
-        """Byte-pair encoding: merges neighbors, the pair learned first at each step."""
-        pieces = [*word[:-1], f"{word[-1]}</w>"]
-        while len(pieces) > 1:
-            pairs = set(zip(pieces, pieces[1:]))
-            best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
-            if best not in self._ranks:
-                break
-            merged, position = [], 0
-            while position < len(pieces):
-                step = 2 if tuple(pieces[position : position + 2]) == best else 1
-                merged.append("".join(pieces[position : position + step]))
-                position += step
-            pieces = merged
-        return pieces
+        return merge_pairs([*word[:-1], f"{word[-1]}</w>"], self._ranks)
 
     @functools.cached_property
     def _moses(self) -> tuple[Any, Any]:

@@ -24,7 +24,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xling_jax.text.fastbpe import FastBPE
 from xling_jax.text.vocabularies import (
     SENTENCEPIECE_FILE,
     Vocabulary,
@@ -40,6 +39,11 @@ VOCABULARY_FILE = "fastbpe.vocab"
 
 # LASER's code sets these ids whatever the dictionary says.
 SPECIAL_IDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+
+# Most words are frequent; large enough for the rare ones of a window as well.
+CACHED_WORDS = 1 << 17
+_END = "</w>"
+_CONTINUED = "@@"
 
 # LASER segments these with jieba (Chinese) and MeCab (Japanese).
 _SEGMENTED_LANGUAGES = ("cmn", "ja", "wuu", "yue", "zh")
@@ -122,6 +126,73 @@ class LaserText:
         others = re.compile(r"[^A-Za-z0-9\s.'`,-]")
         tokenizer.PAD_NOT_ISALNUM = others, lambda match: pad(match[0])
         return tokenizer
+
+
+def merge_pairs(pieces: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """Byte-pair encoding: merges neighbors, the pair learned first at each step."""
+    while len(pieces) > 1:
+        pairs = set(zip(pieces, pieces[1:]))
+        best = min(pairs, key=lambda pair: ranks.get(pair, len(ranks)))
+        if best not in ranks:
+            break
+        merged, position = [], 0
+        while position < len(pieces):
+            step = 2 if tuple(pieces[position : position + 2]) == best else 1
+            merged.append("".join(pieces[position : position + step]))
+            position += step
+        pieces = merged
+    return pieces
+
+
+class FastBPE:
+    """fastBPE: splits words into subwords; all but the last of a word end in `@@`.
+
+    Follows fastBPE's `applybpe`, which differs from other BPE programs where a subword is missing
+    from the vocabulary.
+
+    `codes` has `LEFT RIGHT COUNT` per line, in the order of the merges; `vocabulary` `SUBWORD
+    COUNT`, "" for no limit. ValueError names the number of a line of another form.
+    """
+
+    def __init__(self, codes: str, vocabulary: str = ""):
+        pairs = [(left, right) for left, right, _ in _fastbpe_rows(codes, 3, "codes")]
+        self._ranks = {pair: rank for rank, pair in enumerate(pairs)}
+        self._halves = {left + right: (left, right) for left, right in pairs}
+        self.vocabulary = frozenset(word for word, _ in _fastbpe_rows(vocabulary, 2, "vocabulary"))
+        self.split = functools.lru_cache(CACHED_WORDS)(self._split)
+
+    def _split(self, word: str) -> tuple[str, ...]:
+        """Splits a word, which must not contain white space."""
+        subwords = merge_pairs([*word[:-1], word[-1] + _END], self._ranks)
+        if self.vocabulary:
+            last = len(subwords) - 1
+            subwords = [
+                part
+                for number, subword in enumerate(subwords)
+                for part in self._limit(subword, final=number == last)
+            ]
+        return (*(part + _CONTINUED for part in subwords[:-1]), subwords[-1].removesuffix(_END))
+
+    def _limit(self, subword: str, final: bool) -> list[str]:
+        """Undoes merges until every part is in the vocabulary or cannot be split."""
+        written = subword.removesuffix(_END) if final else subword + _CONTINUED
+        if written in self.vocabulary or subword not in self._halves:
+            return [subword]
+        left, right = self._halves[subword]
+        return [*self._limit(left, False), *self._limit(right, final)]
+
+
+def _fastbpe_rows(text: str, num_fields: int, kind: str) -> list[list[str]]:
+    rows = [[field for field in line.split(" ") if field] for line in text.split("\n")]
+    if rows and not rows[-1]:
+        rows.pop()
+    for number, row in enumerate(rows, 1):
+        if len(row) != num_fields or not row[-1].strip().lstrip("-").isdigit():
+            raise ValueError(
+                f"fastBPE {kind}, line {number}: must hold {num_fields} fields, the last a count; "
+                f"found {' '.join(row)!r:.60}"
+            )
+    return rows
 
 
 class LaserVocab(Vocabulary):

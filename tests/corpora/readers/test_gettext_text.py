@@ -1,6 +1,6 @@
 import pytest
 
-from xling_jax.corpora.readers.gettext_text import clean_message, is_symbolic
+from xling_jax.corpora.readers.gettext import clean_message, is_symbolic
 
 
 def clean(text):
