@@ -228,11 +228,8 @@ class MetricsWriter:
 
 
 def _record(step: int, values: Mapping[str, float]) -> dict[str, float]:
-    return {"step": step} | {name: _rounded(value) for name, value in values.items()}
-
-
-def _rounded(value: float) -> float:
-    return float(np.format_float_scientific(float(value), precision=8, trim="-"))
+    rounded = lambda value: float(np.format_float_scientific(float(value), precision=8, trim="-"))
+    return {"step": step} | {name: rounded(value) for name, value in values.items()}
 
 
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, float]]:

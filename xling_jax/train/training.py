@@ -114,10 +114,8 @@ def resolve(
         resolve_schedule(experiment.schedule, epoch, end - begin)
         for begin, end in itertools.pairwise((0, *train.stages))
     ]
-    schedule, rate = schedules[0], make_schedule(**schedules[0])
-    if train.extend_to:
-        rates = [make_schedule(**each) for each in schedules]
-        rate = optax.join_schedules(rates, train.stages[:-1])
+    rates = [make_schedule(**each) for each in schedules]
+    rate = optax.join_schedules(rates, train.stages[:-1])
     optimizer = make_optimizer(schedule=rate, **experiment.optimizer)
     has_features = experiment.config["encoder"].get("features")
     extended = experiment.preparation.vocab
@@ -132,9 +130,8 @@ def resolve(
         optimizer = with_loss_scale(optimizer)
     init, shapes = abstract_state(init_params(model), optimizer, experiment.seed)
     _check_frozen(train.frozen, shapes.params)
-    training = Training(experiment, train, schedule, objective, optimizer, trained, init, shapes)
-    _check_validation_metric(training)
-    return training
+    _check_validation_metric(experiment, objective)
+    return Training(experiment, train, schedules[0], objective, optimizer, trained, init, shapes)
 
 
 def make_objective(
@@ -210,16 +207,16 @@ def check_devices(experiment: Experiment) -> None:
     make_mesh(**experiment.mesh)
 
 
-def _check_validation_metric(training: Training) -> None:
+def _check_validation_metric(experiment: Experiment, objective: Objective) -> None:
     """Raises ValueError if `best_metric` is of held-out pairs, but no loss that is measured."""
-    data, metric = training.experiment.data, training.options.best_metric
+    data, metric = experiment.data, experiment.train.best_metric
     if not is_validation(metric):
         return
     if not data.validation_pairs:
         raise ValueError(
             f"train.best_metric={metric!r} needs held-out pairs: set data.validation_pairs"
         )
-    measured = losses(training.objective, data.directions())
+    measured = losses(objective, data.directions())
     check_choice("train.best_metric", metric, measured)
 
 
