@@ -76,7 +76,7 @@ class BeamEngine(Engine):
 
     def write_shards(self, writer: ShardWriter, shards: Sequence[Shard]) -> list[Any]:
         """See `Engine.write_shards`."""
-        return self.map(functools.partial(_write_shard, writer), shards)
+        return self.map(writer, shards)
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """See `Engine.map`; the results are small enough for one machine."""
@@ -157,10 +157,6 @@ def _join(corpus: tuple[Reader, Stage, Path, tuple[dict[str, Any], int]]) -> Non
     chunks = (_load(directory / f"{number:06d}.clean") for number in range(num_chunks))
     counter = RowCounter(reader.name, files)
     stage.make(functools.partial(write_pair_text, chunks, counter=counter))
-
-
-def _write_shard(writer: ShardWriter, shard: Shard) -> dict[str, Any]:
-    return shard.counts() or writer(shard)
 
 
 def _store(path: Path, value: Any) -> None:

@@ -45,11 +45,8 @@ _logger = logging.getLogger(__name__)
 class SelectedRows:
     """Rows of a chunk, which may be read by another process.
 
-    Args:
-        path: the file with the gzip member of the chunk, from byte `start` on, of `size` bytes.
-        total: rows of the chunk.
-        bits: a bit for each of them, whether it is selected.
-        num_rows: how many are.
+    Its gzip member is in the file `path` from byte `start` on, of `size` bytes; `bits` has one for
+    each of its `total` rows, and selects `num_rows`.
     """
 
     path: str
@@ -263,14 +260,11 @@ class RowCounter:
                 "section or take the corpus out of data.corpora"
             )
         files = self.files.values()
-        languages = sorted(set().union(*(file["languages"] for file in files)))
-        problems = sorted(set().union(*(file["problems"] for file in files)))
-        found = f"texts in {', '.join(languages)}" if languages else "only blank rows"
-        found += "".join(f", {problem}" for problem in problems)
+        found = sorted(set().union(*({*f["languages"], *f["problems"]} for f in files)))
+        way_out = f"; {_LATIN1}" if BROKEN_UTF8 in found else ""
         return (
             f"{self._where}: none of {sum(file['rows'] for file in files)} rows has both languages "
-            f"of a pair in data.pairs; found {found}"
-            + (f"; {_LATIN1}" if BROKEN_UTF8 in problems else "")
+            f"of a pair in data.pairs; found {', '.join(found) or 'only blank rows'}{way_out}"
         )
 
     def _log(self, file: str, line: int, what: str) -> None:

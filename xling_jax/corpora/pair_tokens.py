@@ -44,12 +44,9 @@ def first_occurrences(
         for column in columns:
             for begin in range(0, len(column), _BLOCK_ROWS):
                 block = np.asarray(column[begin : begin + _BLOCK_ROWS], np.uint64)
-                if bits:
-                    where = np.flatnonzero(block >> np.uint64(64 - bits) == part)
-                    block = block[where]
-                else:
-                    where = np.arange(len(block))
-                values.append(block)
+                # A shift by 64 bits is 0 in NumPy: with one range, all values are in it.
+                where = np.flatnonzero(block >> np.uint64(64 - bits) == part)
+                values.append(block[where])
                 positions.append(where + (start + begin))
             start += len(column)
         if values:
@@ -163,11 +160,8 @@ class Shard:
 class PairPlan:
     """The tokens of one pair, and what they are made from.
 
-    Args:
-        stage: a directory named by the pair, two codes in alphabetical order.
-        texts: corpus -> its text, in the order of the config.
-        choice: which rows to keep, asked only when needed.
-        is_validation: whether these are those that are held out of training.
+    The `stage` is named by the pair; `texts` maps each corpus to its text, in the order of the
+    config; the `choice` of rows, those to train on or the held-out ones, is asked when needed.
     """
 
     stage: Stage
@@ -177,7 +171,7 @@ class PairPlan:
 
     @property
     def pair(self) -> str:
-        """Its name."""
+        """Two codes in alphabetical order."""
         return self.stage.directory.name
 
     @property

@@ -63,7 +63,10 @@ class UnitReader(Reader):
 
 
 class _UnitParser:
-    """Gathers the rows of one file with handlers of expat. A subclass knows a format.
+    """Gathers the rows of one file with handlers of expat.
+
+    A subclass knows a format: its `begin(name, attributes)` and `end(name)` are called for each
+    element that is not native.
 
     Attributes:
         root: the outermost element of the format.
@@ -127,14 +130,6 @@ class _UnitParser:
             raise ValueError(
                 f"{self._path}: no translation unit has two of {wanted}; found {found}"
             )
-
-    def begin(self, name: str, attributes: dict[str, str]) -> None:
-        """An element begins that is not native."""
-        raise NotImplementedError
-
-    def end(self, name: str) -> None:
-        """An element ends that is not native."""
-        raise NotImplementedError
 
     def match(self, tag: str) -> str | None:
         """The language that a tag means."""
