@@ -1,21 +1,21 @@
-"""Training curves as charts for the template, with titles in words."""
+"""Training curves as pictures, with titles in words."""
 
 from __future__ import annotations
 
-import math
+import base64
+import io
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.ticker import LogLocator, MaxNLocator
+from matplotlib.figure import Figure
 
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report.runs import Run
 
-_WIDTH, _HEIGHT = 360, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, _WIDTH - 12, 10, _HEIGHT - 26
-_MAX_POINTS_PER_LINE = 300
+# Of the runs, in turn: seen on white and on black, and safe for the color-blind.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#b86396", "#a37800", "#7a63d6", "#808890")
+_GRAY = "#808890"
 _MAX_DOTS = 25
-_STEPS = [1, 2, 2.5, 5, 10]  # of the ticks
 _LOG_RATIO = 50  # Positive values that spread further than this get a logarithmic axis.
 
 # Ends of the names of metrics that are about speed.
@@ -64,47 +64,29 @@ def metric_title(metric: str) -> str:
 
 def line_chart(
     title: str, lines: Sequence[tuple[int, str, Sequence[float], Sequence[float]]]
-) -> dict[str, Any]:
-    """Curves over steps; of each line the number of its color, its name, steps and values."""
-    lines = [(color % 7, name, *_thin(steps, values)) for color, name, steps, values in lines]
-    every_x = [x for _, _, steps, _ in lines for x in steps]
-    every_y = [y for *_, values in lines for y in values]
-    log = min(every_y) > 0 and max(every_y) / min(every_y) > _LOG_RATIO
-    x_low, x_high = min(every_x), max(every_x)
-    if x_low == x_high:
-        x_low, x_high = x_low - 1, x_high + 1
-    ticks_y, y_low, y_high = _ticks(min(every_y), max(every_y), log)
-    scale_y = math.log10 if log else float
+) -> dict[str, str]:
+    """Curves over steps as an SVG; of each line the number of its color, its name, steps, values.
 
-    def place_x(x: float) -> float:
-        return round(_LEFT + (x - x_low) / (x_high - x_low) * (_RIGHT - _LEFT), 1)
-
-    def place_y(y: float) -> float:
-        share = (scale_y(y) - scale_y(y_low)) / (scale_y(y_high) - scale_y(y_low))
-        return round(_BOTTOM - share * (_BOTTOM - _TOP), 1)
-
-    drawn = []
+    The ground is transparent, and the gray of the axes is read on white and on black.
+    """
+    figure = Figure(figsize=(4, 2.5), layout="constrained")
+    axes = figure.add_subplot()
     for color, _, steps, values in lines:
-        spots = [(place_x(x), place_y(y)) for x, y in zip(steps, values)]
         # Few points are marked, so that a single one is visible too.
-        dots = spots if len(spots) < _MAX_DOTS else []
-        drawn.append((color, "M" + "L".join(f"{x} {y}" for x, y in spots), dots))
-    ticks_x = MaxNLocator(4, steps=_STEPS, integer=True).tick_values(x_low, x_high)
-    return {
-        "title": title,
-        "log": log,
-        "width": _WIDTH,
-        "height": _HEIGHT,
-        "left": _LEFT,
-        "right": _RIGHT,
-        "top": _TOP,
-        "bottom": _BOTTOM,
-        "ticks_x": [(place_x(tick), short(tick)) for tick in ticks_x if x_low <= tick <= x_high],
-        "ticks_y": [(place_y(tick), short(tick, 6)) for tick in ticks_y],
-        "lines": drawn,
-        "data": {"x": [x_low, x_high, _LEFT, _RIGHT], "lines": lines},
-        "last": "; ".join(f"{name}: {short(values[-1])}" for _, name, _, values in lines),
-    }
+        marker = "." if len(steps) < _MAX_DOTS else None
+        axes.plot(steps, values, color=COLORS[color % len(COLORS)], lw=1.5, marker=marker)
+    values = [value for *_, values in lines for value in values]
+    if min(values) > 0 and max(values) / min(values) > _LOG_RATIO:
+        axes.set_yscale("log")
+    axes.tick_params(colors=_GRAY, labelsize=8, length=0, which="both")
+    axes.grid(color=_GRAY, alpha=0.25, lw=0.5)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("step", color=_GRAY, fontsize=8)
+    file = io.BytesIO()
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    last = "; ".join(f"{name}: {short(values[-1])}" for _, name, _, values in lines)
+    data = f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return {"title": title, "last": last, "data": data}
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -113,21 +95,3 @@ def short(value: float, digits: int = 3) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.{digits}g}{suffix}"
     return f"{value:.{digits}g}"
-
-
-def _thin(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Every so many points, the last among them."""
-    stride = math.ceil(len(steps) / _MAX_POINTS_PER_LINE)
-    kept = range(len(steps) - 1, -1, -stride)[::-1]
-    return [steps[i] for i in kept], [float(f"{values[i]:.6g}") for i in kept]
-
-
-def _ticks(low: float, high: float, log: bool) -> tuple[list[float], float, float]:
-    """Ticks of an axis and its ends."""
-    if log:
-        ticks = LogLocator(numticks=5).tick_values(low, high).tolist()
-        return [tick for tick in ticks if low <= tick <= high], low, high
-    if low == high:
-        low, high = low - abs(low or 1) / 2, high + abs(high or 1) / 2
-    ticks = MaxNLocator(4, steps=_STEPS).tick_values(low, high).tolist()
-    return ticks, min(ticks[0], low), max(ticks[-1], high)

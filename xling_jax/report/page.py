@@ -9,7 +9,7 @@ import jinja2
 from xling_jax.eval.tasks import TASKS
 from xling_jax.files.untrusted import one_line
 from xling_jax.report import tables
-from xling_jax.report.charts import curves
+from xling_jax.report.charts import COLORS, curves
 from xling_jax.report.errors import ErrorList
 from xling_jax.report.runs import Run
 
@@ -26,11 +26,6 @@ def make_page(
     files = importlib.resources.files("xling_jax.report")
     texts = {name: files.joinpath(f"report.{name}").read_text("utf-8") for name in ("css", "js")}
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {
-        "ensure_ascii": False,
-        "separators": (",", ":"),
-        "allow_nan": False,
-    }
     template = environment.from_string(files.joinpath("page.html.jinja").read_text("utf-8"))
     try:
         return template.render(
@@ -38,6 +33,7 @@ def make_page(
             title=title,
             note=note,
             command=command,
+            colors=COLORS,
             style=texts["css"],
             script=texts["js"],
         )
