@@ -3,8 +3,6 @@
 import concurrent.futures
 import contextlib
 import json
-import os
-import threading
 
 import numpy as np
 import pytest
@@ -115,18 +113,3 @@ def test_threads_of_a_service_may_encode_at_once(family_directory, encoder, sent
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for start, found in zip(starts, pool.map(lambda i: encoder.encode(sentences[i:]), starts)):
             np.testing.assert_allclose(found, expected[start:], atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
-def test_jax_in_a_forked_process_raises_an_error_and_does_not_hang(vocab, tmp_path):
-    encoder = xling_jax.load(save(tmp_path / "model", "tlaser", vocab), backend="jax")
-    encoder.encode(["la mo"])
-    if not (pid := os.fork()):
-        threading.Timer(20, os._exit, (2,)).start()  # where it hangs
-        try:
-            encoder.encode(["la mo"])
-        except RuntimeError as error:
-            os._exit(0 if "get_context('spawn')" in str(error) else 1)
-        os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0
-    encoder.encode(["la mo"])

@@ -123,7 +123,8 @@ def test_principal_axes_are_eigenvectors_of_fixed_sign():
     expected = np.linalg.svd(vectors)[2].T
     largest = expected[np.abs(expected).argmax(axis=0), np.arange(8)]
     np.testing.assert_allclose(axes, expected * np.sign(largest), atol=1e-5)
-    assert principal_axes([np.zeros((3, 8))]) is None
+    with pytest.raises(ValueError, match="are all zero"):
+        principal_axes([np.zeros((3, 8))])
 
 
 @pytest.mark.parametrize("count", [1, 20])

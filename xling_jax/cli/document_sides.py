@@ -19,7 +19,7 @@ from xling_jax.documents.records import (
     read_documents,
     read_folder,
 )
-from xling_jax.encode.mapped import encode_mapped
+from xling_jax.encode.documents import encode_mapped
 from xling_jax.files.lines import shown
 from xling_jax.files.progress import counted
 from xling_jax.options import OptionError

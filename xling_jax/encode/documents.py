@@ -8,16 +8,24 @@ as one sequence. LAWDR weights sentences instead of pooling them, see `documents
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xling_jax.encode.texts import Encode, encode_unique
+from xling_jax.files.progress import track
+from xling_jax.files.whole import naming_errors
 from xling_jax.registry import check_choice
 from xling_jax.text.splitting import document_sentences
 from xling_jax.text.vocabularies import Vocabulary
+
+if TYPE_CHECKING:
+    from xling_jax.encode.encoder import Encoder
 
 # What is encoded at once: a sentence; as many consecutive ones as the encoder takes; 128 words,
 # every 64; or the whole text, cut where the encoder ends.
@@ -29,7 +37,7 @@ MODES_HELP = (
 POOLINGS = ("mean", "max")
 
 # Yu et al. (2018), section 5.2.
-WINDOW_WORDS, STRIDE_WORDS = 128, 64
+_WINDOW_WORDS, _STRIDE_WORDS = 128, 64
 
 # Documents whose sentences are counted together; enough to keep the tokenizer's threads busy.
 _BLOCK_DOCUMENTS = 64
@@ -96,6 +104,26 @@ def document_encoder(encode: Encode, mode: str, *, pooling: str = "mean") -> Enc
     return encode_documents
 
 
+def encode_mapped(
+    encoder: Encoder, texts: Iterable[str], total: int, directory: Path, name: str = ""
+) -> np.ndarray:
+    """Encodes texts into an unnamed file, deleted with the array: [n, dim] float32, mapped.
+
+    LAWDR reads sentence vectors more than once, and those of a large collection exceed memory, so
+    `directory` must not be on a file system in memory. `total` is an upper limit for the progress.
+    """
+    with naming_errors(directory), tempfile.TemporaryFile(dir=directory) as file:
+        rows = 0
+        chunks = encoder.encode_stream(iter(texts))
+        for chunk in track(chunks, f"embed {name}".strip(), total, "sentence", len):
+            file.write(np.ascontiguousarray(chunk, dtype="<f4").data)
+            rows += len(chunk)
+        file.flush()
+        if not rows:  # an empty file cannot be mapped
+            return np.empty((0, encoder.dim), np.float32)
+        return np.memmap(file, dtype="<f4", mode="r", shape=(rows, encoder.dim))
+
+
 def pool_vectors(vectors: np.ndarray, counts: Sequence[int], pooling: str = "mean") -> np.ndarray:
     """Pools the vectors of each document, [sum of counts, dim] float32 -> [docs, dim] float32.
 
@@ -146,20 +174,17 @@ def pack_sentences(
     return packed
 
 
-def word_windows(text: str, size: int = WINDOW_WORDS, stride: int = STRIDE_WORDS) -> list[str]:
-    """Cuts a text into windows of `size` words, one every `stride`, as they stand in the text.
+def word_windows(text: str) -> list[str]:
+    """Cuts a text into windows of 128 words, one every 64, as they stand in the text.
 
     Words are separated by white space; a character of a script without spaces is a word. No window
-    is inside another, the last one may be shorter. ValueError if the stride is not from 1 to the
-    size.
+    is inside another, the last one may be shorter.
     """
-    if not 1 <= stride <= size:
-        raise ValueError(f"stride must be from 1 to size={size}; got {stride}")
     words = [match.span() for match in _WORD.finditer(text)]
-    if len(words) <= size:
+    if len(words) <= _WINDOW_WORDS:
         return [text]
-    starts = range(0, len(words) - size + stride, stride)
-    return [text[words[i][0] : words[min(i + size, len(words)) - 1][1]] for i in starts]
+    starts = range(0, len(words) - _WINDOW_WORDS + _STRIDE_WORDS, _STRIDE_WORDS)
+    return [text[words[i][0] : words[min(i + _WINDOW_WORDS, len(words)) - 1][1]] for i in starts]
 
 
 def _count_tokens(texts: Sequence[Sequence[str]], vocab: Vocabulary) -> list[np.ndarray]:

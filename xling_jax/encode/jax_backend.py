@@ -29,29 +29,6 @@ _CPU_WINDOW_SENTENCES = 8192
 # Batches submitted to the device before the oldest is fetched: one runs while the next is packed.
 _BATCHES_IN_FLIGHT = 2
 
-# Whether this process is a fork of one that had encoded: JAX's threads are not in it.
-_is_used = _is_forked = False
-
-
-def _note_fork() -> None:
-    global _is_forked
-    _is_forked = _is_used
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_note_fork)
-
-
-def _check_process() -> None:
-    """Raises RuntimeError where JAX would wait forever."""
-    global _is_used
-    if _is_forked:
-        raise RuntimeError(
-            "JAX cannot encode in a process that was forked after it had been used; start "
-            "processes with multiprocessing.get_context('spawn'), or load(…, backend='numpy')"
-        )
-    _is_used = True
-
 
 class JaxBackend:
     """Runs a Linen module on token windows, batch by batch; see `Backend`.
@@ -63,7 +40,6 @@ class JaxBackend:
     name = "jax"
 
     def __init__(self, module: nn.Module, params: Any, pad_id: int | None):
-        _check_process()
         self.module, self.pad_id = module, pad_id
         self.dtype = jnp.dtype(getattr(module, "dtype", jnp.float32)).name
         # Host arrays would be sent to the device with every batch.
@@ -117,7 +93,6 @@ class JaxBackend:
         batch_size: int | None = None,
     ) -> int:
         """See `backends.Backend.run_window`."""
-        _check_process()
         batches = list(
             plan_batches(np.diff(window.offsets), self.shapes(max_length_tokens, batch_size))
         )
@@ -136,7 +111,6 @@ class JaxBackend:
 
     def compile(self, shapes: Iterable[tuple[int, int]]) -> None:
         """Compiles the programs of (rows, length), and runs each once."""
-        _check_process()
         shapes = list(shapes)
         self._compile(shapes)
         for shape in shapes:

@@ -11,6 +11,7 @@ from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
+    from xling_jax.encode.model_directory import ModelSpec
 
 _LOWERCASE = {True: "yes", False: "no", None: "as its tokenizer does"}
 _TAGS = ("sentence-similarity", "feature-extraction")
@@ -114,20 +115,22 @@ def model_card(
     )
 
 
-def export_card(
-    config: Mapping[str, Any],
-    *,
-    name: str,
-    library: str,
-    promised: str,
-    script: str,
-    rows: Mapping[str, Any],
-) -> str:
+def export_card(spec: ModelSpec, library: str, script: str, rows: Mapping[str, Any] = {}) -> str:
     """Returns the README of an export, which runs as a script of Python shows; `rows` are facts."""
-    header = card_header(config, library=library, tags=[library])
+    header = card_header(spec.config, library=library, tags=[library])
+    rows = {
+        **rows,
+        "longest input": f"{spec.max_length_tokens} tokens, longer ones are truncated",
+        "exported from": f"fingerprint `{spec.fingerprint[:16]}`",
+    }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
-    script = f"```python\n{script}```"
-    return f"{header}\n# {name}\n\n{promised}\n\n{script}\n\n| | |\n|---|---|\n{table}\n"
+    parts = [
+        f"{header}\n# {encoder_name(spec.config)}, for {library}",
+        promise(spec.config, spec.output_dim),
+        f"```python\n{script}```",
+        f"| | |\n|---|---|\n{table}\n",
+    ]
+    return "\n\n".join(parts)
 
 
 def card_header(config: Mapping[str, Any], *, library: str, tags: Sequence[str] = ()) -> str:

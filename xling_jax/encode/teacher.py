@@ -40,21 +40,18 @@ class Teacher:
 
     def principal_axes(self, texts: Iterable[str]) -> np.ndarray:
         """See `principal_axes`."""
-        axes = principal_axes(self.encode_stream(texts))
-        if axes is None:
-            raise ValueError("the teacher's vectors of the training text are all zero")
-        return axes
+        return principal_axes(self.encode_stream(texts))
 
 
-def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray | None:
-    """The principal axes of unit vectors [any, dim], around zero; None if all are zero.
+def principal_axes(vectors: Iterable[np.ndarray]) -> np.ndarray:
+    """The principal axes of unit vectors [any, dim], around zero; ValueError if all are zero.
 
     [dim, dim] float32: the eigenvectors of the mean of u uᵀ, in columns, that of the largest
     eigenvalue first. The mean is not subtracted, since inner products are to be preserved.
     """
     moments = sum(part.T.astype(np.float64) @ part for part in vectors)
     if not np.any(moments):
-        return None
+        raise ValueError("the teacher's vectors of the training text are all zero")
     axes = np.ascontiguousarray(np.linalg.eigh(moments)[1][:, ::-1])
     # Either sign is right; with this one the same text gives the same vectors everywhere.
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)

@@ -24,8 +24,7 @@ from xling_jax.documents.records import (
     load_alignment_data,
     load_document_pairs,
 )
-from xling_jax.encode.documents import MODES, MODES_HELP
-from xling_jax.encode.mapped import encode_mapped
+from xling_jax.encode.documents import MODES, MODES_HELP, encode_mapped
 from xling_jax.encode.texts import Encode
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task

@@ -14,13 +14,12 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.model_card import encoder_name, export_card, promise
+from xling_jax.encode.model_card import export_card
 from xling_jax.encode.model_directory import CARD_FILE, PARAMS_FILE, ModelSpec, load_model
 from xling_jax.formats.registry import export_directory
 from xling_jax.formats.tokenizer_json import tokenizer_json, with_specials
@@ -91,7 +90,15 @@ def export_onnx(
             "size_mb": path.stat().st_size / 1e6,
         }
         script = _write_tokenizer(spec, fresh)
-        (fresh / CARD_FILE).write_text(_card(spec, facts, script), encoding="utf-8")
+        pad_id = spec.vocab.pad_id
+        rows = {
+            "input": f"`tokens` [batch, length] int32, padded on the right with {pad_id}",
+            "output": f"`embeddings` [batch, {spec.dim}] float32",
+            "largest difference": f"{facts['largest_difference']:.1g} from the model's vectors",
+            "size": f"{facts['size_mb']:.1f} MB",
+        }
+        card = export_card(spec, "onnx", script, rows)
+        (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return facts
 
 
@@ -202,25 +209,3 @@ def _sentences(prompt: str, max_characters: int | None = None) -> str:
     if max_characters is not None:
         sentence = f"({sentence})[:{max_characters}]"
     return f"[{sentence} for sentence in sentences]"
-
-
-def _card(spec: ModelSpec, facts: Mapping[str, float], script: str) -> str:
-    config = spec.config
-    return export_card(
-        config,
-        name=f"{encoder_name(config)}, ONNX",
-        library="onnx",
-        promised=f"{promise(config, spec.output_dim)} It runs in onnxruntime, in batches of any "
-        "size and length:",
-        script=script,
-        rows={
-            "input": "`tokens` [batch, length] int32, padded on the right with "
-            f"{spec.vocab.pad_id}",
-            "output": f"`embeddings` [batch, {config['dim']}] float32",
-            "longest input": f"{spec.max_length_tokens} tokens; the tokenizer truncates longer "
-            "ones",
-            "largest difference": f"{facts['largest_difference']:.1g} from the model's vectors",
-            "size": f"{facts['size_mb']:.1f} MB",
-            "exported from": f"fingerprint `{spec.fingerprint[:16]}`",
-        },
-    )

@@ -32,7 +32,6 @@ from xling_jax.version import __version__
 _logger = logging.getLogger(__name__)
 
 _LASER_SUFFIXES = (".pt", ".spm", ".cvocab")
-_BEGINNING = 1 << 16  # bytes; small files whole, the header of safetensors
 # Of repositories on the hub, what no conversion reads.
 _FOREIGN = ["*.h5", "*.msgpack", "*.ot", "*.onnx*", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
 _FOREIGN += ["coreml/*", "*.pt", "*.pth", "*.ckpt"]
@@ -105,7 +104,7 @@ def fetch_from_hub(name: str) -> Path:
 
 
 def _key(path: Path) -> str:
-    """Digests the version, and names, sizes, times and beginnings of the files."""
+    """Digests the version, and names, sizes and times of the files."""
     top = path if path.is_dir() else path.parent
     found = (file for file in top.rglob("*") if file.is_file())
     digest = hashlib.sha256(f"{__version__} {path.name}".encode())
@@ -115,7 +114,5 @@ def _key(path: Path) -> str:
         if is_hidden or (path.is_file() and file.suffix not in _LASER_SUFFIXES):
             continue
         status = file.stat()
-        digest.update(f"\n{os.fsencode(name)!r} {status.st_size} {status.st_mtime_ns} ".encode())
-        with file.open("rb") as content:
-            digest.update(content.read(_BEGINNING))
+        digest.update(f"\n{os.fsencode(name)!r} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]

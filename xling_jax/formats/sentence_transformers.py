@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from xling_jax.encode.model_card import encoder_name, export_card, promise
+from xling_jax.encode.model_card import export_card
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.files.embeddings import write_tensors
 from xling_jax.formats.huggingface_files import CONFIG_FILE, WEIGHTS_FILE, write_json
@@ -73,7 +73,8 @@ def export_sentence_transformers(
     with export_directory(output, MODULES_FILE, overwrite) as fresh:
         names = _write_modules(spec, content, fresh)
         write_json(fresh / SETTINGS_FILE, _settings(spec))
-        (fresh / CARD_FILE).write_text(_card(spec, names), encoding="utf-8")
+        card = export_card(spec, "sentence-transformers", _SCRIPT)
+        (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return {"modules": names}
 
 
@@ -290,18 +291,3 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("PATH/OF/THIS/DIRECTORY")
 vectors = model.encode(["A sentence.", "Another one."])
 """
-
-
-def _card(spec: ModelSpec, names: list[str]) -> str:
-    return export_card(
-        spec.config,
-        name=encoder_name(spec.config),
-        library="sentence-transformers",
-        promised=promise(spec.config, spec.output_dim),
-        script=_SCRIPT,
-        rows={
-            "modules": ", ".join(names),
-            "longest input": f"{spec.max_length_tokens} tokens, longer ones are truncated",
-            "exported from": f"fingerprint `{spec.fingerprint[:16]}`",
-        },
-    )
