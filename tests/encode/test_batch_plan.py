@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from xling_jax.encode.batch_plan import BatchShapes, plan_batches
+from xling_jax.encode.jax_backend import BatchShapes, plan_batches
 
 SHAPES = BatchShapes(max_length_tokens=100, batch_tokens=1024)
 

@@ -36,9 +36,8 @@ CASES = {
     "bert-table": SIZES | {"pooling": "last", "layers": 0},
     "bert-head": SIZES
     | {"activation": "gelu_tanh", "projections": ((8, "tanh", True), (6, "sigmoid", False))},
-    "bert-max": SIZES | {"pooling": "max", "pool_specials": False},
-    "bert-norm": SIZES
-    | {"pool_specials": False, "projections": ((9, "tanh", False), (5, "swish", True))},
+    "bert-max": SIZES | {"pooling": "max"},
+    "bert-norm": SIZES | {"projections": ((9, "tanh", False), (5, "swish", True))},
 }
 
 

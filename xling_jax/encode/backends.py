@@ -61,7 +61,7 @@ class Backend(Protocol):
         """
 
     def with_params(self, params: Any) -> Backend:
-        """Returns the same with other parameters."""
+        """Returns the same with other parameters, float32 or stored as these."""
 
 
 def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -> Backend:

@@ -32,7 +32,7 @@ from xling_jax.text.vocabularies import Vocabulary
 if TYPE_CHECKING:
     import flax.linen as nn
 
-    from xling_jax.encode.batch_plan import BatchShapes
+    from xling_jax.encode.jax_backend import BatchShapes
 
 _logger = logging.getLogger(__name__)
 

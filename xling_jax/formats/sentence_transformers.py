@@ -96,10 +96,6 @@ def _check(spec: ModelSpec, where: str) -> None:
         ),
         f"encoder.norm={getattr(module, 'norm', '')!r} without a norm after the last layer has no "
         f"form in transformers; {_WAY_OUT}": family == "dual" and module.norm != "post",
-        "encoder.pool_specials=False does not exist in sentence-transformers, whose pooling counts "
-        f"the special tokens; {_WAY_OUT}": (
-            family == "bert" and module.pooling != "first" and not module.pool_specials
-        ),
     }
     refuse(where, problems)
     for name, value in spec.config["encoder"].items():

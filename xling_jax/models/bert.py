@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool, positions
+from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool
 from xling_jax.models.numpy_bert import BertOptions
 from xling_jax.models.numpy_encoders import check_length
 from xling_jax.models.numpy_layers import padded_vocab_size
@@ -143,7 +143,6 @@ class BertEncoder(nn.Module, BertOptions):
         mask = tokens != self.pad_id
         drop = Dropout(self.dropout, self.dropout_generator)
         states = drop(self._embed(tokens), deterministic)
-        position = positions(tokens, self.max_length_tokens)
         layer = nn.remat(BertLayer, static_argnums=(3,)) if self.remat else BertLayer
         shared = {name: getattr(self, name) for name in _OF_LAYER}
         for number in range(self.layers):
@@ -152,8 +151,6 @@ class BertEncoder(nn.Module, BertOptions):
                 first_only=self.pooling == "first" and number == self.layers - 1,
                 name=f"blocks_{number}",
             )(states, mask, deterministic)
-        if self.pooling in ("mean", "max") and not self.pool_specials:
-            mask = (position > 0) & (position < mask.sum(1, keepdims=True) - 1)
         vectors = pool(states.astype(jnp.float32), mask, self.pooling)
         return project(vectors, self.projections, self.normalize)
 

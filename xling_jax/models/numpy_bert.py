@@ -34,7 +34,7 @@ class PublishedOptions:
     Attributes:
         layers: depth; with `layers=0` the embeddings are pooled.
         max_length_tokens: longest input; longer input is an error.
-        pool_specials: whether mean and max count the special tokens around the text.
+        pool_specials: mean and max count the special tokens around the text; always True.
         projections: dense layers on the pooled vector, each (width, activation, use_bias).
         normalize: whether vectors are scaled to length 1.
     """
@@ -55,6 +55,7 @@ class PublishedOptions:
     def __post_init__(self):
         # A config.json holds lists; a module must be hashable.
         self.projections = tuple(map(tuple, self.projections))
+        check_choice("encoder.pool_specials", self.pool_specials, (True,))
         check_choice("encoder.pooling", self.pooling, POOLINGS)
         check_choice("activation", self.activation, ACTIVATIONS)
         for _, activation, _ in self.projections:
@@ -133,25 +134,11 @@ class NumpyBert(BertOptions, NumpyEncoder):
                 first_only=first_only,
             )
         if not (self.pooling == "first" and self.layers):
-            states = self._pool(packed, states)
+            states = pool_packed(packed, states, self.pooling, {})
         return self._project(params, states)
 
     def of_nothing(self, params: Params) -> np.ndarray:
         return self._project(params, np.zeros((1, self.width), np.float32))[0]
-
-    def _pool(self, packed: Packed, states: np.ndarray) -> np.ndarray:
-        """[tokens, width] -> [sentences, width]."""
-        if self.pool_specials or self.pooling in ("first", "last"):
-            return pool_packed(packed, states, self.pooling, {})
-        before, after = map(len, self.specials)
-        lengths = np.maximum(packed.lengths - before - after, 0)
-        ends = np.repeat(packed.lengths, packed.lengths) - after
-        is_text = (packed.positions >= before) & (packed.positions < ends)
-        with_text = np.count_nonzero(lengths)  # the longest come first
-        pooled = np.zeros((len(lengths), self.width), np.float32)
-        text = Packed(packed.tokens[is_text], lengths[:with_text])
-        pooled[:with_text] = pool_packed(text, states[is_text], self.pooling, {})
-        return pooled
 
     def _project(self, params: Params, vectors: np.ndarray) -> np.ndarray:
         """[sentences, width] -> [sentences, dim]."""

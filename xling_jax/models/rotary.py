@@ -260,9 +260,6 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
             states = block(states, *kinds[number in self.local_layers], deterministic)
         if self.final_norm:
             states = self.make_norm("final_norm", jnp.float32)(states)
-        if self.pooling in ("mean", "max") and not self.pool_specials:
-            before, after = map(len, self.specials)
-            mask = (position >= before) & (position < mask.sum(1, keepdims=True) - after)
         return project(pool(states, mask, self.pooling), self.projections, self.normalize)
 
     def table(self) -> jax.Array:
