@@ -7,8 +7,7 @@ import pytest
 
 from xling_jax.cli.main import main
 from xling_jax.cli.reproduce import PAPERS, TABLES
-from xling_jax.cli.reproduce_runs import Reproduction
-from xling_jax.cli.reproduce_tasks import DATA, TASKS, needed
+from xling_jax.cli.reproduce_tasks import DATA, TASKS, Reproduction, needed
 from xling_jax.papers import made_up
 
 _EXHAUSTIVE = pytest.mark.exhaustive
@@ -75,12 +74,12 @@ def test_every_part_of_every_table_says_what_it_would_run(scale, tmp_path, capsy
     assert not (tmp_path / "w").exists()
 
 
-def test_a_dry_run_writes_nothing_and_needs_no_workdir(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", *ROW, "--dry-run"]) == 0
+def test_a_dry_run_writes_only_the_made_up_text(tmp_path, capsys):
+    assert main(["reproduce", *ROW, "--dry-run", "--workdir", str(tmp_path)]) == 0
     commands = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in commands] == ["train", "evaluate", "train", "evaluate"]
-    assert all("WORKDIR/made-up/" in line for line in commands) and not [*tmp_path.iterdir()]
+    assert all(f"{tmp_path}/made-up/" in line for line in commands)
+    assert [path.name for path in tmp_path.iterdir()] == ["made-up"]
 
 
 def test_parts_name_tasks_and_data_that_exist():
@@ -103,7 +102,7 @@ def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
     caplog.set_level(logging.INFO)
     for words, message in (
         ([], "TABLE is required; xling reproduce --list lists the tables"),
-        (["yu-2"], "--workdir is required, except with --dry-run"),
+        (["yu-2"], "--workdir is required"),
         (["yu-22", "--workdir", tmp_path], "did you mean yu-2"),
         (["mao-figure-1", "--workdir", tmp_path], "not run: a drawing"),
         (["yu-2", "--row", "NMT", "--workdir", tmp_path], "has no such system"),

@@ -25,20 +25,10 @@ MODEL_HELP = (
 SIDES = ("source", "target")
 
 
-class _Once(argparse.Action):
-    """An option that may be given once: of several, the last would count without a word."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        if first := getattr(namespace, self.dest):
-            parser.error(f"{option} {values}: is the second, after {option} {first}; give one")
-        setattr(namespace, self.dest, values)
-
-
 def add_config_and_workdir(parser: argparse.ArgumentParser, needs_workdir: bool = True) -> None:
     """Adds `--config` and `--workdir`."""
     parser.add_argument(
         "--config",
-        action=_Once,
         required=True,
         metavar="NAME[:ARG]",
         help="name of a packaged config, or a config file, such as ct_laser:small; "

@@ -8,14 +8,12 @@ gong) or all. `europarl-5k` writes the six-way retrieval set of yu-2 instead.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from xling_jax.files.untrusted import printable
-from xling_jax.files.whole import scratch_directory
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.papers import gong, li_mak, mao, yu
 from xling_jax.papers.tables import SCALES, Table
@@ -26,7 +24,6 @@ _logger = logging.getLogger(__name__)
 PAPERS = {"li-mak": li_mak, "yu": yu, "mao": mao, "gong": gong}
 TABLES = {name: table for paper in PAPERS.values() for name, table in paper.TABLES.items()}
 _EUROPARL_5K = "europarl-5k"
-_MADE_UP = "made-up"
 _EUROPARL = tuple(
     f"tfds:europarl_v7/{pair}" for pair in ("de-en", "en-es", "en-fr", "en-it", "en-pt")
 )
@@ -75,20 +72,13 @@ def _run(args: argparse.Namespace) -> None:
         return
     if not args.table:
         raise OptionError("TABLE is required; xling reproduce --list lists the tables")
-    if not args.workdir and not args.dry_run:
-        raise OptionError("--workdir is required, except with --dry-run")
+    if not args.workdir:
+        raise OptionError("--workdir is required")
     if args.seeds < 1:
         raise OptionError(f"--seeds {args.seeds}: must be at least 1")
     tables = _chosen(args.table, args.row)
-    args.workdir = args.workdir or Path("WORKDIR")
-    with contextlib.ExitStack() as stack:
-        _prepare(args, tables, stack)
-        _reproduce(args, tables)
-
-
-def _reproduce(args: argparse.Namespace, tables: Mapping[str, Table]) -> None:
-    from xling_jax.cli.reproduce_runs import Reproduction
-    from xling_jax.cli.reproduce_tasks import TASKS, Measured
+    _prepare(args, tables)
+    from xling_jax.cli.reproduce_tasks import TASKS, Measured, Reproduction
     from xling_jax.papers import page
 
     where = (args.workdir, args.data, args.scale, args.encoders)
@@ -140,9 +130,7 @@ def _chosen(name: str, row: str | None) -> dict[str, Table]:
     return tables
 
 
-def _prepare(
-    args: argparse.Namespace, tables: dict[str, Table], stack: contextlib.ExitStack
-) -> None:
+def _prepare(args: argparse.Namespace, tables: Mapping[str, Table]) -> None:
     """Checks what a scale needs before any work, and logs it at `paper`."""
     from xling_jax.cli.reproduce_tasks import missing_data, needed
 
@@ -152,9 +140,7 @@ def _prepare(
     if args.scale == "smoke" and not args.data:
         from xling_jax.papers import made_up
 
-        args.data = args.workdir / _MADE_UP
-        if args.dry_run:  # its files are in the commands, and in nobody's directory
-            args.data = stack.enter_context(scratch_directory("xling-reproduce")) / _MADE_UP
+        args.data = args.workdir / "made-up"
         made_up.write(args.data)
     if args.scale in ("small", "base") and not args.data:
         raise OptionError(f"--scale {args.scale}: needs --data, a directory with parallel/*.tsv.gz")
