@@ -25,6 +25,7 @@ from xling_jax.align.translations import (
     TranslationRules,
     write_groups,
 )
+from xling_jax.cli.align import LANGUAGES_HELP, encode_side, languages_of, read_side
 from xling_jax.cli.arguments import (
     SIDES,
     add_languages,
@@ -34,7 +35,6 @@ from xling_jax.cli.arguments import (
     check_output,
     load_encoder,
 )
-from xling_jax.cli.document_sides import LANGUAGES_HELP, encode_side, languages_of, read_side
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner
 from xling_jax.documents.records import Documents, number_sentences, read_pairs_of_ids
