@@ -22,6 +22,7 @@ setup(
     package_data={
         "xling_jax": [
             "py.typed",
+            "formats/nllb_languages.txt",
             "formats/web_files/*",
             "papers/page.html.jinja",
             "papers/published.csv",

@@ -2,7 +2,7 @@
 
 Text preprocessing is included. Supported: BERT, RoBERTa, XLM-R, CamemBERT, XLM, DistilBERT,
 ModernBERT, Qwen3, EmbeddingGemma and what sentence-transformers makes of them, static encoders of
-model2vec and sentence-transformers, LASER, LASER2 and LASER3.
+model2vec and sentence-transformers, LASER, LASER2, LASER3 and SONAR's text encoder.
 """
 
 import argparse
@@ -36,7 +36,7 @@ PyTorch is needed only if the weights are in pytorch_model.bin.
 
 model2vec: a directory of StaticModel.save_pretrained, of any precision.
 
-laser: laser2.spm, the .fcodes and .fvocab of LASER, or the .spm and .cvocab of LASER3 must be next
+laser, sonar: laser2.spm, the .spm and .cvocab of LASER3, or NLLB's SentencePiece model must be next
 to the checkpoint or named by --vocabulary. Reading the checkpoint needs PyTorch (pip install
 torch); the model does not.
 """
@@ -69,12 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--language",
         metavar="CODE",
         help="LASER and XLM: language whose Moses rules prepare all text, one for the model "
-        "(default: en, as laser_encoders and transformers do for every language)",
+        "(default: en, as laser_encoders and transformers do for every language). SONAR: NLLB's "
+        "code of the language of all text (default: eng_Latn)",
     )
     add(
         "--vocabulary",
         metavar="FILE",
-        help="LASER: the .spm or .fcodes file (default: the one next to the checkpoint)",
+        help="LASER, SONAR: the .spm or .model file (default: the one next to the checkpoint)",
     )
     add(
         "--pooling",
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
     if given.get("max_length_tokens", 2) < 2:
         raise OptionError(f"--max-length-tokens {args.max_length_tokens} must be at least 2")
     path, kind = args.checkpoint, vars(args)["from"]
-    if "language" in given:
+    if "language" in given and kind != "sonar":
         given["language"] = to_iso639_1(args.language)
         if not is_code(given["language"]):
             raise OptionError(f"--language {args.language!r} must be a language code such as de")

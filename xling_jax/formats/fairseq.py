@@ -1,13 +1,16 @@
-"""Transformer encoders of fairseq: LASER3.
+"""Transformer encoders of fairseq and fairseq2: LASER3 and SONAR's text encoder.
 
-    laser3-wol_Latn.v1.pt    laser3-wol_Latn.v1.spm, or laser2.spm, with their .cvocab
+    LASER3  laser3-wol_Latn.v1.pt    laser3-wol_Latn.v1.spm, or laser2.spm, with their .cvocab
+    SONAR   sonar_text_encoder.pt    sentencepiece.source.256000.model, NLLB's
 
-A checkpoint is a dict: `model`, tensors in fairseq's names, and `cfg`, whose `model` has the
-options of the encoder.
+A checkpoint of LASER3 is a dict: `model` (tensors in fairseq's names) and `cfg`, whose `model` has
+the options of the encoder. In one of SONAR, `model` has tensors in fairseq2's names; heads are 64
+wide, as published. A text of SONAR begins with the token of its language, here that of one language
+for all.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import numpy as np
 from xling_jax.encode.model_directory import save_model
 from xling_jax.files.untrusted import named
 from xling_jax.formats.huggingface_files import Tensors
+from xling_jax.formats.torch_file import load_torch
 from xling_jax.registry import check_choice
 from xling_jax.text.laser_vocab import (
     CODES_FILE,
@@ -26,18 +30,18 @@ from xling_jax.text.laser_vocab import (
     LaserVocab,
     dictionary_file,
 )
-from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
+from xling_jax.text.vocabularies import SENTENCEPIECE_FILE, load_sentencepiece
 
-# Of a layer: our name -> fairseq's.
+# Of a layer: our name -> that of fairseq, and that of fairseq2.
 _LAYER = {
-    "attention/query": "self_attn.q_proj",
-    "attention/key": "self_attn.k_proj",
-    "attention/value": "self_attn.v_proj",
-    "attention/output": "self_attn.out_proj",
-    "attention_norm": "self_attn_layer_norm",
-    "ffn/inner": "fc1",
-    "ffn/outer": "fc2",
-    "ffn_norm": "final_layer_norm",
+    "attention/query": ("self_attn.q_proj", "self_attn.q_proj"),
+    "attention/key": ("self_attn.k_proj", "self_attn.k_proj"),
+    "attention/value": ("self_attn.v_proj", "self_attn.v_proj"),
+    "attention/output": ("self_attn.out_proj", "self_attn.output_proj"),
+    "attention_norm": ("self_attn_layer_norm", "self_attn_layer_norm"),
+    "ffn/inner": ("fc1", "ffn.inner_proj"),
+    "ffn/outer": ("fc2", "ffn.output_proj"),
+    "ffn_norm": ("final_layer_norm", "ffn_layer_norm"),
 }
 # Option of LASER3's encoder -> the only supported value, also where it is absent.
 _REQUIRED = {
@@ -48,6 +52,10 @@ _REQUIRED = {
     "encoder_layers_to_keep": None,
 }
 _POOLINGS = {"cls": "first", "maxpool": "max"}
+_HEAD_WIDTH = 64  # of SONAR
+# Behind the pieces, NLLB's table has a row for each of these in this order, and some more.
+_NLLB_LANGUAGES = Path(__file__).with_name("nllb_languages.txt").read_text().split()
+_NLLB_OTHERS = 3
 
 
 def convert_laser3(
@@ -72,7 +80,7 @@ def convert_laser3(
     tensors = Tensors(checkpoint.parent, checkpoint, state["model"])
     tensors.begin_at("embed_tokens.weight")
     table = tensors.table(f"{tensors.prefix}embed_tokens.weight")
-    params = _encoder(tensors)
+    params = _encoder(tensors, 0, "layers")
     if cfg.get("no_scale_embedding"):
         table = table / np.sqrt(table.shape[1]).astype(np.float32)
     path = Path(vocabulary) if vocabulary else find_beside(checkpoint, ".spm", "laser2")
@@ -86,48 +94,79 @@ def convert_laser3(
             f"{words}: must be the dictionary of {checkpoint.name}, with {len(table)} entries; "
             f"found {len(dictionary)}"
         )
-    width, heads = table.shape[1], cfg.get("encoder_attention_heads")
-    if type(heads) is not int or heads < 1 or width % heads:
-        raise ValueError(
-            f"{checkpoint}: the attention heads must divide the width {width}; found {heads!r:.40}"
-        )
+    options = {
+        "heads": cfg.get("encoder_attention_heads"),
+        "pooling": _POOLINGS[criterion],
+        "norm": "pre" if cfg.get("encoder_normalize_before") else "post",
+        "specials": [["bos"] if begins else [], ["eos"]],
+    }
+    vocab = read_vocabulary(path, dictionary, LaserText(language))
     recorded = {"converted_from": "LASER3 (facebookresearch/LASER)"}
     recorded |= {"checkpoint": checkpoint.name, "vocabulary": path.name}
-    save_model(
-        directory,
-        family="fairseq",
-        encoder_args={
-            "vocab_size": len(table),
-            "vocab_multiple": 1,
-            "width": width,
-            "layers": sum(name.startswith("blocks_") for name in params),
-            "ffn_width": params["blocks_0"]["ffn"]["inner"]["kernel"].shape[1],
-            "last_norm": "final_norm" in params,
-            "heads": heads,
-            "pooling": _POOLINGS[criterion],
-            "norm": "pre" if cfg.get("encoder_normalize_before") else "post",
-            "specials": [["bos"] if begins else [], ["eos"]],
-        },
-        params={"embed": {"embedding": table}, **params},
-        vocab=read_vocabulary(path, dictionary, LaserText(language)),
-        training=recorded,
-        **settings,
+    return _save(directory, vocab, table, params, options, recorded, **settings)
+
+
+def convert_sonar(
+    checkpoint: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    vocabulary: str | os.PathLike[str] | None = None,
+    language: str = "eng_Latn",
+    languages: Sequence[str] = (),
+    max_length_tokens: int = 512,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes a model directory with the vectors of SONAR's text encoder; returns the record of it.
+
+    `vocabulary` is NLLB's SentencePiece model, looked for beside the checkpoint; `language` is
+    NLLB's code of the language whose token goes before every text. The others, and errors, are as
+    for `laser.convert_laser`.
+    """
+    checkpoint = Path(checkpoint)
+    state = load_torch(checkpoint)
+    model = state.get("model", state) if isinstance(state, dict) else state
+    tensors = Tensors(checkpoint.parent, checkpoint, model)
+    table = tensors.table("encoder_frontend.embed.weight")
+    check_choice("language", language, _NLLB_LANGUAGES)
+    path = Path(vocabulary) if vocabulary else find_beside(checkpoint, ".model")
+    processor = load_sentencepiece(path.read_bytes(), str(path))
+    count = processor.get_piece_size()
+    rows = count + 1 + len(_NLLB_LANGUAGES) + _NLLB_OTHERS
+    if len(table) != rows:
+        raise ValueError(
+            f"{path}: must be the vocabulary of {checkpoint.name}, whose table has {len(table)} "
+            f"rows; with its {count} pieces, {rows} are expected"
+        )
+    # fairseq2 has padding, unknown, <s>, </s>; here are fairseq's <s>, padding, </s>, unknown. No
+    # text has <s>, whose row is that of the language.
+    first = count + 1 + _NLLB_LANGUAGES.index(language)
+    table = np.concatenate([table[[first, 0, 3, 1]], table[4 : count + 1]])
+    pieces = [processor.id_to_piece(number) for number in range(3, count)]
+    dictionary = {piece: number for number, piece in enumerate([*SPECIAL_IDS, *pieces])}
+    vocab = read_vocabulary(path, dictionary, LaserText(raw=True, lowercase=False))
+    options = {"pooling": "mean", "norm": "pre", "specials": [["bos"], ["eos"]]}
+    options["heads"] = table.shape[1] // _HEAD_WIDTH
+    recorded = {"converted_from": "SONAR (facebookresearch/SONAR)", "language": language}
+    recorded |= {"checkpoint": checkpoint.name, "vocabulary": path.name}
+    settings = {"languages": languages, "max_length_tokens": max_length_tokens}
+    params = _encoder(tensors, 1, "encoder.layers")
+    return _save(
+        directory, vocab, table, params, options, recorded, overwrite=overwrite, **settings
     )
-    return recorded
 
 
-def _encoder(tensors: Tensors) -> dict[str, Any]:
-    """Parameters of the layers and of the last norm, if there is one."""
-    begin = f"{tensors.prefix}layers."
+def _encoder(tensors: Tensors, library: int, layers: str) -> dict[str, Any]:
+    """Parameters of the layers and of the last norm, in the names of a library of `_LAYER`."""
+    begin = f"{tensors.prefix}{layers}."
     numbers = {n.removeprefix(begin).split(".")[0] for n in tensors.names if n.startswith(begin)}
-    first = lambda ours: tensors.table(f"{begin}0.{_LAYER[ours]}.weight")
+    first = lambda name: tensors.table(f"{begin}0.{_LAYER[name][library]}.weight")
     width, inner = first("attention_norm").size, len(first("ffn/inner"))
     sizes = {"ffn/inner": (width, inner), "ffn/outer": (inner, width)}
     params: dict[str, Any] = {}
     for number in range(len(numbers)):
         block: dict[str, Any] = {"attention": {}, "ffn": {}}
-        for ours, theirs in _LAYER.items():
-            name = f"layers.{number}.{theirs}"
+        for ours, names in _LAYER.items():
+            name = f"{layers}.{number}.{names[library]}"
             part, _, own = ours.partition("/")
             if own:
                 block[part][own] = tensors.dense(name, *sizes.get(ours, (width, width)))
@@ -137,6 +176,36 @@ def _encoder(tensors: Tensors) -> dict[str, Any]:
     if f"{tensors.prefix}layer_norm.weight" in tensors.names:
         params["final_norm"] = tensors.norm("layer_norm", width)
     return params
+
+
+def _save(
+    directory: str | os.PathLike[str],
+    vocab: LaserVocab,
+    table: np.ndarray,
+    params: dict[str, Any],
+    options: Mapping[str, Any],
+    recorded: dict[str, Any],
+    **settings: Any,
+) -> dict[str, Any]:
+    width, heads = table.shape[1], options["heads"]
+    if type(heads) is not int or heads < 1 or width % heads:
+        raise ValueError(
+            f"{recorded['checkpoint']}: the attention heads must divide the width {width}; found "
+            f"{heads!r:.40}"
+        )
+    arguments = {
+        "vocab_size": len(table),
+        "vocab_multiple": 1,
+        "width": width,
+        "layers": sum(name.startswith("blocks_") for name in params),
+        "ffn_width": params["blocks_0"]["ffn"]["inner"]["kernel"].shape[1],
+        "last_norm": "final_norm" in params,
+        **options,
+    }
+    params = {"embed": {"embedding": table}, **params}
+    arguments = {"encoder_args": arguments, "params": params, "vocab": vocab, **settings}
+    save_model(directory, family="fairseq", training=recorded, **arguments)
+    return recorded
 
 
 def find_beside(path: Path, suffix: str, shared: str = "") -> Path:

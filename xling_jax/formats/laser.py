@@ -28,7 +28,10 @@ from xling_jax.text.vocabularies import SENTENCEPIECE_FILE
 CHECKPOINT_FILE = "encoder.pt"
 
 _SUFFIXES = {SENTENCEPIECE_FILE: ".spm", CODES_FILE: ".fcodes", VOCABULARY_FILE: ".fvocab"}
-_SUPPORTED = "LASER (bilstm.93langs…), LASER2 (laser2.pt) and LASER3 (laser3-….pt) are supported"
+_SUPPORTED = (
+    "LASER (bilstm.93langs…), LASER2 (laser2.pt) and LASER3 (laser3-….pt) are supported, and SONAR "
+    "with --from sonar"
+)
 
 # Of the pieces that the splitter knows, the share that the dictionary of its checkpoint must hold.
 _MIN_KNOWN_SHARE = 0.5

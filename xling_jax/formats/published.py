@@ -41,7 +41,7 @@ _PICKLES = ["*.bin"]
 def readers_of(path: Path) -> tuple[str, ...]:
     """The `--from` that read what is at a path, the one whose vectors it was made for first."""
     if path.is_file():
-        return ("laser",) if path.suffix == ".pt" else ()
+        return ("laser", "sonar") if path.suffix == ".pt" else ()
     config = read_json(path / CONFIG_FILE) or {}
     if "format_version" in config:
         return ()
@@ -52,7 +52,7 @@ def readers_of(path: Path) -> tuple[str, ...]:
         return ("sentence-transformers", "huggingface")
     if config:
         return ("huggingface",)
-    return ("laser",) if any(path.glob("*.pt")) else ()
+    return ("laser", "sonar") if any(path.glob("*.pt")) else ()
 
 
 def importer(kind: str, path: Path) -> Callable[..., dict[str, Any]]:

@@ -17,6 +17,7 @@ IMPORTERS = Registry(
     **{"sentence-transformers": "xling_jax.formats.huggingface:convert_huggingface"},
     model2vec="xling_jax.formats.model2vec:convert_static",
     laser="xling_jax.formats.laser:convert_laser",
+    sonar="xling_jax.formats.fairseq:convert_sonar",
 )
 
 # Each is a function (model_directory, output, *, overwrite) -> dict of facts to log; it

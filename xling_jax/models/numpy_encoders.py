@@ -111,7 +111,7 @@ class TLaserOptions(TransformerOptions):
 
 @dataclasses.dataclass
 class FairseqOptions(TLaserOptions):
-    """Options of encoders trained in fairseq, such as LASER3; see also `TLaserOptions`.
+    """Options of encoders trained in fairseq, LASER3 and SONAR's; see also `TLaserOptions`.
 
     `norm` is where layers have it, `last_norm` whether there is one after the last layer, and
     `specials` name the special tokens before and after a sentence.

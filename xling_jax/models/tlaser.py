@@ -110,7 +110,7 @@ class TLaserEncoder(TLaserOptions, TokenEncoder):
 
 
 class FairseqEncoder(FairseqOptions, TLaserEncoder):
-    """Encoders trained in fairseq, such as LASER3: T-LASER's but for norms and <s>."""
+    """Encoders trained in fairseq, LASER3 and SONAR's: T-LASER's but for norms and <s>."""
 
 
 class TLaserDecoder(SentenceDecoder):
