@@ -55,6 +55,7 @@ def export_checkpoint(
 
     from xling_jax.sharding import make_mesh
     from xling_jax.train.checkpoint import read_params, recorded_dtype
+    from xling_jax.train.lora import merged
     from xling_jax.train.step import sharded_shapes
     from xling_jax.train.training import VocabFacts, resolve
 
@@ -70,7 +71,7 @@ def export_checkpoint(
     export_encoder(
         experiment,
         vocab,
-        jax.device_get(params["encoder"]),
+        jax.device_get(merged(params)["encoder"]),
         directory,
         training={"exported_step": step},
         results={},

@@ -63,7 +63,9 @@ def _affecting(config: Mapping[str, Any]) -> dict[str, Any]:
     config = complete(config)[0]
     affecting = {name: _without_ignored(config[name]) for name in _COMPARED if name in config}
     train = config["train"]
-    affecting["train"] = {name: train[name] for name in ("new_rows_only", "extend_to")}
+    compared = ["new_rows_only", "extend_to"]
+    compared += ["lora_rank", "lora_targets"] if train["lora_rank"] else []
+    affecting["train"] = {name: train[name] for name in compared}
     affecting["train"]["frozen"] = sorted(train["frozen"])
     return affecting
 

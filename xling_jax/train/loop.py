@@ -26,6 +26,7 @@ from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints, texts_of_processes
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
+from xling_jax.train.lora import merged
 from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.step import Steps, TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
@@ -195,7 +196,7 @@ def train(
         exported, params = step, state.params
         if finished and options.export == "best" and checkpoints.best_steps()[:1] != [step]:
             exported, params = checkpoints.restore_best(targets)
-    metrics, encoder = evaluations.get(exported, {}), _to_host(params["encoder"])
+    metrics, encoder = evaluations.get(exported, {}), _to_host(merged(params)["encoder"])
     return Result(step, options.last_step, encoder, exported, metrics, finished)
 
 
@@ -429,7 +430,7 @@ class _Run:
 
     def _evaluate(self, state: TrainState, step: int) -> dict[str, float]:
         """Evaluates on all devices; all processes take the metrics of the first."""
-        encoder = state.params["encoder"]
+        encoder = merged(state.params)["encoder"]
         _logger.info("step %d: evaluating", step)
         dev = self.validation(state.params) if self.validation else {}
         for evaluator in self.evaluators:

@@ -16,6 +16,7 @@ from xling_jax.losses.token_distribution import mask_one_token
 from xling_jax.models.dual import DualEncoder
 from xling_jax.registry import check_choice
 from xling_jax.train.batching import Bucket
+from xling_jax.train.lora import merged
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import (
     TEACHERS,
@@ -133,7 +134,7 @@ class Objective:
 
         The key is that of dropout, which only training uses, of masking and of negatives.
         """
-        context, reads = self.context, self.reads
+        context, reads, params = self.context, self.reads, merged(params)
         encode_key, decode_key, other_key = jax.random.split(key, 3)
         source, target = batch["source_tokens"], batch["target_tokens"]
         masked, read = None, (source, target)

@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ UNITS = ("steps", "epochs", "examples", "percent")
 _WHOLE_RUN = ("decay_steps", "transition_steps")
 # Options of a run -> the smallest value.
 _LEAST = dict.fromkeys(("log_every_steps", "evaluate_every_steps", "checkpoint_every_steps"), 1)
-_LEAST |= {"keep_last": 1, "keep_best": 0}
+_LEAST |= {"keep_last": 1, "keep_best": 0, "lora_rank": 0}
 _LEAST |= dict.fromkeys(("keep_every_steps", "keep_from_steps"), 0)
 
 
@@ -56,6 +57,9 @@ class TrainOptions:
             `encoder/blocks_0`.
         new_rows_only: with `vocab.extend`, leave the encoder of `model_init` as it is but for the
             rows of the new pieces, so that what it knows keeps its vectors.
+        lora_rank: train matrices of this rank beside the arrays of the encoder, which stay as they
+            are, and add their products in the export, see `train.lora`; 0 for none.
+        lora_targets: regular expression for the paths of these arrays in the encoder.
         profile_steps: first and last update of a trace for XProf and Perfetto in `W/profile`, such
             as (100, 105); () for none.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
@@ -78,6 +82,8 @@ class TrainOptions:
     model_init: str = ""
     frozen: tuple[str, ...] = ()
     new_rows_only: bool = True
+    lora_rank: int = 0
+    lora_targets: str = r"(blocks|layers)_\d+/.*kernel"
     profile_steps: tuple[int, ...] = ()
     word_vectors: str = ""
 
@@ -94,6 +100,12 @@ class TrainOptions:
                 "train.export='best' needs train.best_metric, e.g. 'dev/p_at_1', and "
                 "train.keep_best, at least 1"
             )
+        try:
+            re.compile(self.lora_targets)
+        except re.error as error:
+            raise ValueError(
+                f"train.lora_targets={self.lora_targets!r} must be a regular expression: {error}"
+            ) from error
         if any(a >= b for a, b in itertools.pairwise(self.stages)):
             raise ValueError(
                 f"train.extend_to={self.extend_to} must be after train.total_steps="

@@ -16,6 +16,7 @@ from xling_jax.models.numpy_static import NOT_TRAINED
 from xling_jax.models.registry import CrossLingualModel
 from xling_jax.registry import check_choice
 from xling_jax.sharding import make_mesh
+from xling_jax.train import lora
 from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.objective import Objective
@@ -119,16 +120,25 @@ def resolve(
     optimizer = make_optimizer(schedule=rate, **experiment.optimizer)
     has_features = experiment.config["encoder"].get("features")
     extended = experiment.preparation.vocab
-    first_row = extended.size if extended.extend and train.new_rows_only else None
+    only_rows = extended.extend and (train.new_rows_only or train.lora_rank)
+    first_row = extended.size if only_rows else None
     objective = make_objective(experiment, vocab, num_devices)
     model, trained = objective.context.model, None
-    if (names := {*train.frozen, *(NOT_TRAINED if has_features else ())}) or first_row is not None:
-        params = jax.eval_shape(init_params(model), jax.random.key(0))
+    create = init_params(model)
+    if rank := train.lora_rank:
+        create = lambda key: lora.add_matrices(
+            init_params(model)(key), rank, train.lora_targets, jax.random.fold_in(key, 1)
+        )
+    names = {*train.frozen, *(NOT_TRAINED if has_features else ())}
+    if rank and first_row is None:
+        names.add("encoder")
+    if names or first_row is not None:
+        params = jax.eval_shape(create, jax.random.key(0))
         trained = trained_parts(params, names, first_row)
         optimizer = frozen(optimizer, trained)
     if compute_dtype(experiment.compute_dtype) == jnp.float16:
         optimizer = with_loss_scale(optimizer)
-    init, shapes = abstract_state(init_params(model), optimizer, experiment.seed)
+    init, shapes = abstract_state(create, optimizer, experiment.seed)
     _check_frozen(train.frozen, shapes.params)
     _check_validation_metric(experiment, objective)
     return Training(experiment, train, schedules[0], objective, optimizer, trained, init, shapes)
