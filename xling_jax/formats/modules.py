@@ -15,8 +15,6 @@ from xling_jax.formats.huggingface_files import (
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 
-# The first versions name the file of a transformer for its kind.
-_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 POOLINGS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
 _AFTER_POOLING = ("Dense", "Dropout")
 
@@ -139,8 +137,8 @@ def read_modules(directory: Path) -> Modules | None:
             "with --pooling the transformer alone is converted"
         )
     transformer = modules[0].directory
-    paths = (transformer / f"sentence_{kind}_config.json" for kind in _KINDS)
-    path = next((path for path in paths if path.is_file()), None)
+    # The first versions name the file for the kind of transformer.
+    path = next(iter(sorted(transformer.glob("sentence_*_config.json"))), None)
     settings = read_settings(path) if path else Settings(transformer, {})
     settings.require(_REQUIRED["Transformer"])
     if normalize:
