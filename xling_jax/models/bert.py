@@ -13,8 +13,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool
-from xling_jax.models.numpy_bert import BertOptions
-from xling_jax.models.numpy_encoders import check_length
+from xling_jax.models.numpy_encoders import BertOptions, check_length
 from xling_jax.models.numpy_layers import padded_vocab_size
 
 # `vocab_multiple` of decoders and heads; the table itself has the published rows.
@@ -48,7 +47,7 @@ def project(
 ) -> jax.Array:
     """Applies dense layers to pooled vectors, inside the module whose parameters they are.
 
-    [batch, width] -> [batch, width of the last layer] float32; see `numpy_bert.PublishedOptions`.
+    [batch, width] -> [batch, width of the last layer] float32; see `PublishedOptions`.
     """
     for number, (width, activation, use_bias) in enumerate(projections):
         dense = Dense(width, use_bias=use_bias, name=f"projections_{number}")

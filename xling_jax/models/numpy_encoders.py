@@ -14,9 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xling_jax.models.numpy_layers import (
+    ACTIVATIONS,
     POOLINGS,
     Packed,
     Params,
+    dense,
     layer_norm,
     lstm_layer,
     padded_vocab_size,
@@ -32,7 +34,7 @@ NUMPY_ENCODERS = Registry(
     tlaser="xling_jax.models.numpy_encoders:NumpyTLaser",
     dual="xling_jax.models.numpy_encoders:NumpyDual",
     laser="xling_jax.models.numpy_encoders:NumpyLaser",
-    bert="xling_jax.models.numpy_bert:NumpyBert",
+    bert="xling_jax.models.numpy_encoders:NumpyBert",
     fairseq="xling_jax.models.numpy_encoders:NumpyFairseq",
 )
 
@@ -187,6 +189,66 @@ class LaserOptions(TokenOptions):
             raise ValueError(f"width={self.width} must be even; each direction has half of it")
 
 
+@dataclasses.dataclass
+class PublishedOptions:
+    """Options that published transformers share.
+
+    Attributes:
+        layers: depth; with `layers=0` the embeddings are pooled.
+        max_length_tokens: longest input; longer input is an error.
+        pool_specials: mean and max count the special tokens around the text; always True.
+        projections: dense layers on the pooled vector, each (width, activation, use_bias).
+        normalize: whether vectors are scaled to length 1.
+    """
+
+    vocab_size: int
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    ffn_width: int = 3072
+    activation: str = "gelu"
+    max_length_tokens: int = 512
+    pooling: str = "mean"
+    pool_specials: bool = True
+    projections: Sequence[tuple[int, str, bool]] = ()
+    normalize: bool = False
+    pad_id: int = 0
+
+    def __post_init__(self):
+        # A config.json holds lists; a module must be hashable.
+        self.projections = tuple(map(tuple, self.projections))
+        check_choice("encoder.pool_specials", self.pool_specials, (True,))
+        check_choice("encoder.pooling", self.pooling, POOLINGS)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        for _, activation, _ in self.projections:
+            check_choice("activation", activation, ACTIVATIONS)
+
+    @property
+    def dim(self) -> int:
+        """Size of the sentence vector."""
+        return self.projections[-1][0] if self.projections else self.width
+
+
+@dataclasses.dataclass
+class BertOptions(PublishedOptions):
+    """Options of BERT and its relatives.
+
+    Attributes (see also `PublishedOptions`):
+        unplaced_id: of a token that has no position and is not counted in those of others, as
+            padding that is written out in a text is in RoBERTa; None for no such token.
+    """
+
+    layer_norm_epsilon: float = 1e-12
+    unplaced_id: int | None = None
+
+    specials = (("bos",), ("eos",))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.width % self.heads:
+            raise ValueError(f"encoder.heads={self.heads} must divide encoder.width={self.width}")
+
+
 class NumpyEncoder:
     """Computes vectors; a base of classes that are the options of a family too.
 
@@ -226,7 +288,19 @@ class NumpyEncoder:
         }
 
     def _pool(self, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
+        if self.pooling == "first" and self.layers:
+            return states
         return pool_packed(packed, states, self.pooling, params.get("pooled", {}))
+
+    def _run_layers(
+        self, params: Params, packed: Packed, states: np.ndarray, **options: Any
+    ) -> np.ndarray:
+        for number in range(self.layers):
+            # Exact, and all that `first` needs of the last layer.
+            first_only = self.pooling == "first" and number == self.layers - 1
+            options |= {"heads": self.heads, "first_only": first_only}
+            states = transformer_layer(packed, states, params[f"blocks_{number}"], **options)
+        return states
 
 
 class _NumpyTransformer(TransformerOptions, NumpyEncoder):
@@ -244,21 +318,6 @@ class _NumpyTransformer(TransformerOptions, NumpyEncoder):
             shapes |= dense_shapes(f"{block}/ffn/inner", width, ffn_width)
             shapes |= dense_shapes(f"{block}/ffn/outer", ffn_width, width)
         return shapes
-
-    def _run_layers(
-        self, params: Params, packed: Packed, states: np.ndarray, **options: Any
-    ) -> np.ndarray:
-        for number in range(self.layers):
-            # Exact, and all that `first` needs of the last layer.
-            first_only = self.pooling == "first" and number == self.layers - 1
-            options |= {"heads": self.heads, "first_only": first_only}
-            states = transformer_layer(packed, states, params[f"blocks_{number}"], **options)
-        return states
-
-    def _pool_layers(self, params: Params, packed: Packed, states: np.ndarray) -> np.ndarray:
-        if self.pooling == "first" and self.layers:
-            return states
-        return self._pool(params, packed, states)
 
 
 class NumpyTLaser(TLaserOptions, _NumpyTransformer):
@@ -283,7 +342,7 @@ class NumpyTLaser(TLaserOptions, _NumpyTransformer):
         )
         if self.last_norm:
             states = layer_norm(states, params["final_norm"], TLASER_EPSILON)
-        return self._pool_layers(params, packed, states)
+        return self._pool(params, packed, states)
 
 
 class NumpyFairseq(FairseqOptions, NumpyTLaser):
@@ -315,7 +374,7 @@ class NumpyDual(DualOptions, _NumpyTransformer):
                 params, packed, states, activation="swish", norm=self.norm, epsilon=DUAL_EPSILON
             )
         if self.pooling != "weighted_mean":
-            return self._pool_layers(params, packed, states)
+            return self._pool(params, packed, states)
         states = states * params["token_weight"][packed.tokens][:, None]
         return pool_packed(packed, states, "mean", {})
 
@@ -353,6 +412,63 @@ class NumpyLaser(LaserOptions, NumpyEncoder):
         by_sentence = np.empty_like(states)
         by_sentence[order] = states
         return self._pool(params, packed, by_sentence)
+
+
+class NumpyBert(BertOptions, NumpyEncoder):
+    """Computes what `bert.BertEncoder` does."""
+
+    def _shapes(self) -> Shapes:
+        width, ffn_width = self.width, self.ffn_width
+        shapes = {
+            "embedding": (self.vocab_size, width),
+            "position_embedding": (self.max_length_tokens, width),
+            **norm_shapes("embedding_norm", width),
+        }
+        for number in range(self.layers):
+            block = f"blocks_{number}"
+            shapes |= dense_shapes(f"{block}/attention_input", width, 3 * width)
+            shapes |= dense_shapes(f"{block}/attention_output", width, width)
+            shapes |= dense_shapes(f"{block}/ffn_inner", width, ffn_width)
+            shapes |= dense_shapes(f"{block}/ffn_outer", ffn_width, width)
+            for name in ("attention_norm", "ffn_norm"):
+                shapes |= norm_shapes(f"{block}/{name}", width)
+        for number, (outputs, _, use_bias) in enumerate(self.projections):
+            shapes |= dense_shapes(f"projections_{number}", width, outputs, use_bias)
+            width = outputs
+        return shapes
+
+    def encode(self, params: Params, packed: Packed) -> np.ndarray:
+        check_length(packed.lengths[0], self.max_length_tokens)
+        states = params["embedding"][packed.tokens]
+        positions, is_unplaced = packed.positions, packed.tokens == self.unplaced_id
+        if has_unplaced := bool(np.any(is_unplaced)):
+            before = np.cumsum(is_unplaced)
+            positions = positions - before + np.repeat(before[packed.starts], packed.lengths)
+        states += params["position_embedding"][positions]
+        if has_unplaced:
+            states[is_unplaced] = params["embedding"][self.unplaced_id]
+        states = layer_norm(states, params["embedding_norm"], self.layer_norm_epsilon)
+        states = self._run_layers(
+            params,
+            packed,
+            states,
+            activation=self.activation,
+            norm="post",
+            epsilon=self.layer_norm_epsilon,
+        )
+        return self._project(params, self._pool(params, packed, states))
+
+    def of_nothing(self, params: Params) -> np.ndarray:
+        return self._project(params, np.zeros((1, self.width), np.float32))[0]
+
+    def _project(self, params: Params, vectors: np.ndarray) -> np.ndarray:
+        """[sentences, width] -> [sentences, dim]."""
+        for number, (_, activation, _) in enumerate(self.projections):
+            vectors = dense(vectors, params[f"projections_{number}"], activation)
+        if self.normalize:
+            squares = np.einsum("sw,sw->s", vectors, vectors)
+            vectors = vectors / np.sqrt(np.maximum(squares, np.float32(1e-24)))[:, None]
+        return vectors
 
 
 def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:

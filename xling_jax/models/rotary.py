@@ -15,8 +15,7 @@ from jax.typing import DTypeLike
 
 from xling_jax.models.bert import ACTIVATIONS, padded_table, project
 from xling_jax.models.layers import Dense, Dropout, attend, layer_norm, pool, positions
-from xling_jax.models.numpy_bert import PublishedOptions
-from xling_jax.models.numpy_encoders import check_length
+from xling_jax.models.numpy_encoders import PublishedOptions, check_length
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 
@@ -175,7 +174,7 @@ class RotaryLayer(RotaryOptions):
 class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
     """Tokens to sentence vectors: layers, pooling, dense layers, normalization.
 
-    Attributes (see also `RotaryOptions` and `numpy_bert.PublishedOptions`):
+    Attributes (see also `RotaryOptions` and `numpy_encoders.PublishedOptions`):
         embedding_scale: factor of token vectors.
         embedding_norm: whether they are normalized; the first layer of `pre` then has no first
             norm.
