@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import bisect
+import collections
 import functools
 import hmac
 import importlib.resources
@@ -29,7 +31,6 @@ from xling_jax.align.rows import l2_normalize
 from xling_jax.files.untrusted import one_line
 from xling_jax.registry import did_you_mean
 from xling_jax.serve.batching import Batcher, Limits, QueueFull
-from xling_jax.serve.metrics import CONTENT_TYPE, Metrics
 from xling_jax.version import __version__
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ _logger = logging.getLogger(__name__)
 _MOST_BODY_BYTES = 64 << 20
 _MOST_HITS = 1000
 _CLIENT_GONE = 499  # for the metrics only: nobody reads it
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Upper bounds of the histogram of response times.
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Refusal(HTTPException):
@@ -79,13 +83,54 @@ def make_app(
     return service.measured(Starlette(routes=routes, exception_handlers=handlers))
 
 
+class _Metrics:
+    """Counts of responses and their times by path, in the text format of Prometheus."""
+
+    def __init__(self):
+        self._responses: collections.Counter[tuple[str, int]] = collections.Counter()
+        self._below: dict[str, list[int]] = {}
+        self._seconds: collections.Counter[str] = collections.Counter()
+
+    def add(self, path: str, status: int, seconds: float) -> None:
+        """Counts a response."""
+        self._responses[path, status] += 1
+        self._seconds[path] += seconds
+        below = self._below.setdefault(path, [0] * (len(_SECONDS) + 1))
+        below[bisect.bisect_left(_SECONDS, seconds)] += 1
+
+    def text(self, batchers: Mapping[str, Batcher]) -> str:
+        """All metrics, with those of each model."""
+        lines = ["# TYPE xling_requests_total counter"]
+        for (path, status), count in sorted(self._responses.items()):
+            lines.append(f'xling_requests_total{{path="{path}",status="{status}"}} {count}')
+        lines.append("# TYPE xling_request_seconds histogram")
+        for path, counts in sorted(self._below.items()):
+            total = 0
+            for bound, count in zip((*_SECONDS, "+Inf"), counts, strict=True):
+                total += count
+                lines.append(f'xling_request_seconds_bucket{{path="{path}",le="{bound}"}} {total}')
+            lines.append(f'xling_request_seconds_sum{{path="{path}"}} {self._seconds[path]:.6f}')
+            lines.append(f'xling_request_seconds_count{{path="{path}"}} {total}')
+        for name, kind, attribute in (
+            ("xling_texts_total", "counter", "num_texts"),
+            ("xling_tokens_total", "counter", "num_tokens"),
+            ("xling_batches_total", "counter", "num_batches"),
+            ("xling_waiting_texts", "gauge", "num_waiting"),
+        ):
+            lines.append(f"# TYPE {name} {kind}")
+            for model, batcher in batchers.items():
+                label = model.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+                lines.append(f'{name}{{model="{label}"}} {getattr(batcher, attribute)}')
+        return "\n".join(lines) + "\n"
+
+
 class _Service:
     """What the routes of one application share."""
 
     def __init__(self, encoders: Mapping[str, Encoder], limits: Limits, api_key: str | None):
         self._encoders, self._limits = encoders, limits
         self._key = None if api_key is None else f"Bearer {api_key}".encode()
-        self._metrics = Metrics()
+        self._metrics = _Metrics()
         self._batchers = {name: Batcher(encoder, limits) for name, encoder in encoders.items()}
 
     async def embeddings(self, request: Request) -> Response:
@@ -157,7 +202,7 @@ class _Service:
 
     async def show_metrics(self, request: Request) -> Response:
         """`GET /metrics` for Prometheus."""
-        return PlainTextResponse(self._metrics.text(self._batchers), media_type=CONTENT_TYPE)
+        return PlainTextResponse(self._metrics.text(self._batchers), media_type=_METRICS_TYPE)
 
     async def search(self, request: Request, corpus: Corpus) -> Response:
         """`GET /search?q=QUERY&k=10`: the nearest lines of the corpus."""
