@@ -1,17 +1,21 @@
 """Arguments that several commands take, and the checks that come before any work."""
 
 import argparse
+import contextlib
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.options import flag, words
 from xling_jax.config import load_options
+from xling_jax.corpora.copies import cache_for, local_names
 from xling_jax.devices import DTYPES
+from xling_jax.files import urls
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
-from xling_jax.options import OptionError, require_file
+from xling_jax.files.whole import temporary_directory
+from xling_jax.options import OptionError, require_file, wrong_use
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +27,8 @@ MODEL_HELP = (
     "of its files, or hf:ORG/NAME"
 )
 SIDES = ("source", "target")
+# Commands whose workdir may be at a URL.
+_HAVE_WORKDIRS = ("prepare", "train")
 
 
 def add_config_and_workdir(parser: argparse.ArgumentParser, needs_workdir: bool = True) -> None:
@@ -261,3 +267,36 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
         if args is None or not is_value or name not in ("dtype", "truncate_dim"):
             raise
         raise OptionError(f"{flag(name)} {rest}") from error
+
+
+@contextlib.contextmanager
+def local_arguments(args: argparse.Namespace) -> Iterator[None]:
+    """Gives a command paths on this machine for the URLs among its arguments, during a block.
+
+    An output is copied to its URL when the block ends without an error. `args` gets `is_remote`,
+    True if the output is at a URL.
+    """
+    local_only = {"workdir"} if args.command not in _HAVE_WORKDIRS else set()
+    local_only |= {"model"} if args.command == "calibrate" else set()  # it writes into it
+    given = vars(args)
+    for name in local_only:
+        if urls.is_url(given.get(name)):
+            needs = f"xling {args.command} needs a local directory"
+            raise OptionError(f"{flag(name)} {given[name]}: {needs}")
+    url = given.get("output")
+    args.is_remote = urls.is_url(url)
+    for name in given.keys() - {"output", "words", "workdir", "config", "config_overrides"}:
+        given[name] = local_names(given[name])
+    if not args.is_remote:
+        yield
+        return
+    url = url.rstrip("/")
+    with wrong_use():
+        is_there = not given.get("overwrite") and urls.exists(url)
+    if is_there:
+        raise OptionError(f"{url}: exists; choose another --output or add --overwrite")
+    local = cache_for("outputs") / url.rpartition("/")[2]
+    with temporary_directory(local) as directory:
+        args.output = str(directory / local.name)
+        yield
+        urls.put(Path(args.output), url)

@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.parser.refuse((unknown or overrides)[0])
     args.config_overrides = overrides
     _set_up(args.quiet)
-    from xling_jax.cli.remote import local_arguments
+    from xling_jax.cli.arguments import local_arguments
     from xling_jax.cli.shards import name_output
 
     try:
