@@ -7,7 +7,6 @@ import pytest
 
 import xling_jax
 from xling_jax.align import knn
-from xling_jax.files.quantization import QuantizedRows, Quantizer, learn_ranges
 
 INDEXES = ["ivf", "IVF16,SQ8:nprobe=8"]
 INDEXES += [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("ivfpq", "hnsw")]
@@ -46,17 +45,11 @@ def test_an_index_finds_nearly_all_neighbors_with_exact_scores(sides, index):
             assert recall(one_way, exact) > 0.95
 
 
-def test_mapped_and_quantized_rows_are_searched(sides, tmp_path):
+def test_mapped_rows_are_searched(sides, tmp_path):
     np.save(tmp_path / "x.npy", 3 * sides[0])
     mapped = knn.UnitRows(np.load(tmp_path / "x.npy", mmap_mode="r"))
     exact = knn.top_k(*sides, 4)
     assert recall(knn.top_k(mapped, sides[1], 4, index="ivfpq"), exact) > 0.95
-    quantizer = Quantizer("int8", 32, learn_ranges([sides[1]]))
-    codes = QuantizedRows(quantizer.quantize(sides[1]), quantizer)
-    scores, indices = found = knn.top_k(sides[0], codes, 4, index="ivf")
-    assert recall(found, knn.top_k(sides[0], codes, 4)) > 0.95
-    decoded = codes[indices.ravel()].reshape(*indices.shape, -1)
-    np.testing.assert_allclose(scores, np.einsum("nd,nkd->nk", sides[0], decoded), atol=1e-6)
 
 
 def test_rows_with_too_few_candidates_are_searched_exactly(sides):

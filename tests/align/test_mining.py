@@ -5,7 +5,6 @@ import pytest
 
 from tests.align import laser_mining
 from xling_jax.align import knn, margin, mining
-from xling_jax.files.quantization import QuantizedRows, Quantizer, learn_ranges
 
 
 def clustered(seed=0, n=60, m=45, shared=30, dim=12, noise=0.5):
@@ -198,78 +197,7 @@ def test_bad_input_is_refused(arguments, message):
         mining.mine(sides.pop("source"), sides.pop("target"), **sides)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-@pytest.mark.parametrize("precision", ["binary", "ubinary"])
-@pytest.mark.parametrize("dim", [16, 72, 200])  # a part of a word, a word and a part, several
-def test_packed_bits_are_mined_by_the_cosines_of_their_signs(dim, precision, backend):
-    source, target = (side - 3 for side in clustered(dim=dim, noise=1.5))
-    signs = [np.where(side > 0, 1.0, -1.0) for side in (source, target)]
-    codes = [Quantizer(precision, dim).quantize(side) for side in (source, target)]
-    found = mining.find_candidates(
-        *(QuantizedRows(side, Quantizer(precision, dim)) for side in codes), 3, backend=backend
-    )
-    expected = mining.find_candidates(*signs, 3)
-    np.testing.assert_allclose(found.forward_cosines, expected.forward_cosines, atol=1e-6)
-    np.testing.assert_allclose(found.backward_cosines, expected.backward_cosines, atol=1e-6)
-    cosines = (signs[0] @ signs[1].T / dim)[np.arange(len(source))[:, None], found.forward]
-    np.testing.assert_allclose(found.forward_cosines, cosines, atol=1e-6)
-    pairs = mining.mine(*codes, precision=precision)
-    np.testing.assert_allclose(pairs.scores, mining.mine(*signs).scores, atol=1e-5)
-
-
-def test_int8_is_mined_by_what_its_ranges_say():
-    source, target = clustered(dim=24)
-    ranges = learn_ranges([source, target])
-    quantizer = Quantizer("int8", 24, ranges)
-    codes = [quantizer.quantize(side) for side in (source, target)]
-    expected = mining.mine(source, target)
-    found = mining.mine(*codes, precision="int8", ranges=ranges)
-    assert [pair[1:] for pair in found][:20] == [pair[1:] for pair in expected][:20]
-    np.testing.assert_allclose(found.scores, expected.scores, atol=2e-3)
-    mixed = mining.mine(source, codes[1], precision="int8", ranges=ranges)
-    np.testing.assert_allclose(mixed.scores, expected.scores, atol=2e-3)
-    # Without their ranges, codes are numbers.
-    bare = mining.mine(*codes, precision="int8")
-    numbers = mining.mine(*(side.astype(float) for side in codes))
-    np.testing.assert_allclose(bare.scores, numbers.scores, atol=1e-5)
-
-
-def test_neighbors_by_bits_are_rescored_by_exact_vectors():
-    source, target = (side - 3 for side in clustered(n=300, m=200, shared=200, dim=64))
-    packed = [np.packbits(side > 0, axis=1) for side in (source, target)]
-    exact = mining.find_candidates(source, target, 2)
-    rows = [QuantizedRows(side, Quantizer("ubinary", 64)) for side in packed]
-    coarse = mining.find_candidates(*rows, 2)
-    found = mining.find_candidates(*rows, 2, rescore=(source, target))
-    agree = [np.mean(one.forward == exact.forward) for one in (coarse, found)]
-    assert agree[0] + 0.2 < agree[1]
-    unit = [knn.normalize(side) for side in (source, target)]
-    among = mining.find_candidates(*rows, 8).forward
-    cosines = np.take_along_axis(unit[0] @ unit[1].T, among, axis=1)
-    best = np.take_along_axis(among, np.argsort(-cosines, axis=1)[:, :2], axis=1)
-    np.testing.assert_array_equal(found.forward, best)
-    same = found.backward == exact.backward
-    np.testing.assert_allclose(
-        found.backward_cosines[same], exact.backward_cosines[same], atol=1e-6
-    )
-    pairs = mining.mine(*packed, precision="ubinary", rescore=(source, target))
-    assert len(pairs) == 200
-    with pytest.raises(ValueError, match="rescore must have the rows of source; got 200 and 300"):
-        mining.find_candidates(source, target, rescore=(target, target))
-
-
-def test_bytes_without_a_precision_are_refused():
+def test_codes_are_refused():
     codes = np.zeros((3, 4), np.uint8)
-    with pytest.raises(
-        ValueError, match="source holds uint8, quantized values or packed bits; say"
-    ):
+    with pytest.raises(ValueError, match="source holds uint8, quantized values or packed bits; en"):
         mining.mine(codes, codes)
-    with pytest.raises(ValueError, match=r"source in precision int8 must be int8 \[n, 4\]"):
-        mining.mine(codes, codes, precision="int8")
-    with pytest.raises(ValueError, match="precision"):
-        mining.mine(codes, codes, precision="uint8")
-
-
-def test_an_expected_precision_is_not_taken_for_a_way_of_storing_vectors():
-    with pytest.raises(ValueError, match=r"precision=0.95 .*calibration.count_for\(pairs, 0.95\)"):
-        mining.mine(np.eye(3), np.eye(3), precision=0.95)

@@ -68,44 +68,18 @@ def test_options_of_the_vectors(run, encoder, text_file, tmp_path):
         run("--input", text_file, "--output", tmp_path / "g.npy", "--truncate-dim", 17)
 
 
-def test_precisions_stream_and_are_read_back(run, encoder, text_file, tmp_path, monkeypatch):
+def test_half_floats_stream_and_are_read_back(run, encoder, text_file, tmp_path, monkeypatch):
     monkeypatch.setattr(type(encoder.backend), "window_sentences", 3)  # several chunks
-    expected = encoder.encode(LINES)
-    files = {"--input": text_file, "--output": tmp_path / "e.npy"}
-    for precision in ("float16", "ubinary", "binary", "int8"):
-        files["--output"] = path = tmp_path / f"{precision}.npy"
-        run(*[word for pair in files.items() for word in pair], "--precision", precision)
-        wanted = {"float16": "float16", "ubinary": "uint8"}.get(precision, "int8")
-        assert np.load(path).dtype == wanted and len(np.load(path)) == len(LINES)
-        found = np.asarray(read_embeddings(path))
-        if precision == "float16":
-            np.testing.assert_allclose(found, expected, atol=1e-3)
-        elif precision == "int8":
-            np.testing.assert_allclose(found, expected, atol=np.ptp(expected) / 255)
-        else:
-            np.testing.assert_array_equal(found, np.where(expected > 0, 1, -1))
-    ranges = json.loads((tmp_path / "int8.npy.json").read_text())["ranges"]
-    np.testing.assert_allclose(ranges, [expected.min(axis=0), expected.max(axis=0)], atol=1e-5)
-    files["--output"] = tmp_path / "unit.npy"
-    options = ("--precision", "int8", "--normalize")
-    run(*[word for pair in files.items() for word in pair], *options)
-    found, expected = read_embeddings(tmp_path / "unit.npy"), encoder.encode(LINES, normalize=True)
-    np.testing.assert_allclose(found, expected, atol=np.ptp(expected) / 255)
-    (tmp_path / "docs.json").write_text("la mo\n")
-    with pytest.raises(OptionError, match=r"docs\.json: is also --input"):
-        options = ("--output", tmp_path / "docs", "--precision", "binary", "--overwrite")
-        run("--input", tmp_path / "docs.json", *options)
-    (tmp_path / "int8.npy.json").unlink()
-    with pytest.raises(ValueError, match=r"int8.npy.json with their precision is missing; copy"):
-        read_embeddings(tmp_path / "int8.npy")
+    path = tmp_path / "e.npy"
+    run("--input", text_file, "--output", path, "--precision", "float16")
+    assert np.load(path).dtype == np.float16 and len(np.load(path)) == len(LINES)
+    np.testing.assert_allclose(read_embeddings(path), encoder.encode(LINES), atol=1e-3)
 
 
 @pytest.mark.parametrize(
     "wrong, complaint",
     [
-        (("--precision", "int8", "--input", "-"), "--input - is read twice; write it"),
-        (("--precision", "int8", "--documents"), "learned on sentences, not --documents"),
-        (("--precision", "binary", "--output", "-"), "second file beside it"),
+        (("--shard", "1/2", "--input", "-"), "--input - is read twice; write it"),
         (("--precision", "float16", "--format", "laser"), "--format laser: is float32 only"),
         (("--prompt", "a", "--prompt-name", "b"), "only one of them"),
         (("--prompt-name", "b"), "--prompt-name b: prompt_name='b' must be one of"),
@@ -119,7 +93,7 @@ def test_precisions_and_prompts_that_cannot_be_are_refused(
     assert [*tmp_path.iterdir()] == [text_file]
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OptionError, match="pipe is read twice; write it to a file"):
-        run("--input", tmp_path / "pipe", "--output", tmp_path / "e.npy", "--precision", "int8")
+        run("--input", tmp_path / "pipe", "--output", tmp_path / "e.npy", "--shard", "1/2")
 
 
 def test_counts_are_reported(run, encoder, text_file, tmp_path, caplog):
@@ -198,7 +172,7 @@ def test_sentences_by_the_language_of_a_document(run, encoder, tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"la mo\n\0ti\n", r"^[^:]*text:2: (?!.*text:2)"),  # once, while ranges are learned, too
+        (b"la mo\n\0ti\n", r"^[^:]*text:2: (?!.*text:2)"),
         (b"la\n\xff\xfe\nmo\n", r"text:2: text must be UTF-8"),
         (b"la\n" + b"x" * 1_000_001 + b"\n", r"text:2: a line must be below 1,000,000 bytes"),
         (b'{"text": "la"}\n{\n', r"text:2: not valid JSON"),
@@ -207,10 +181,9 @@ def test_sentences_by_the_language_of_a_document(run, encoder, tmp_path):
 )
 def test_a_broken_line_is_named_and_nothing_is_written(run, tmp_path, data, message):
     (tmp_path / "text").write_bytes(data)
-    options = ([], ["--precision", "int8"])
-    for more in [["--documents"]] if data.startswith(b"{") else options:
-        with pytest.raises(ValueError, match=message):
-            run("--input", tmp_path / "text", "--output", tmp_path / "e.npy", *more)
+    more = ["--documents"] if data.startswith(b"{") else []
+    with pytest.raises(ValueError, match=message):
+        run("--input", tmp_path / "text", "--output", tmp_path / "e.npy", *more)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 

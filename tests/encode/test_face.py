@@ -12,7 +12,7 @@ import pytest
 import xling_jax
 from xling_jax.encode.encoder import l2_normalize
 from xling_jax.encode.model_directory import load_model, save_model
-from xling_jax.files.quantization import Quantizer
+from xling_jax.files.quantization import quantize
 
 PROMPTS = {"query": "la mo: ", "passage": "ren su: "}
 
@@ -191,8 +191,9 @@ def test_quantized_vectors(encoder, sentences):
     np.testing.assert_allclose(ranges, wanted, atol=1e-5)
     codes = encoder.encode(sentences, precision="int8", ranges=ranges)
     assert codes.dtype == np.int8
-    back = Quantizer("int8", encoder.dim, ranges).dequantize(codes[:50])
-    assert (np.abs(back - vectors[:50]) <= 0.5 * (ranges[1] - ranges[0]) / 255 + 1e-5).all()
+    steps = (ranges[1] - ranges[0]) / 255
+    back = (codes[:50] + 128.5) * steps + ranges[0]
+    assert (np.abs(back - vectors[:50]) <= 0.5 * steps + 1e-5).all()
     with pytest.raises(ValueError, match="must be given for precision='int8'.*learn_ranges"):
         encoder.encode(sentences, precision="int8")
 
@@ -220,14 +221,12 @@ def test_codes_are_those_of_sentence_transformers():
     vectors[:5] = 0
     ranges = np.stack([sample.min(axis=0), sample.max(axis=0)])
     wanted = peer(vectors, "int8", calibration_embeddings=sample)
-    np.testing.assert_array_equal(Quantizer("int8", 20, ranges).quantize(vectors), wanted)
+    np.testing.assert_array_equal(quantize(vectors, "int8", ranges), wanted)
     for precision in ("float32", "binary", "ubinary"):
-        found = Quantizer(precision, 20).quantize(vectors)
+        found = quantize(vectors, precision)
         wanted = peer(vectors, precision)
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(found, wanted)
-        signs = Quantizer(precision, 20).dequantize(found)
-        np.testing.assert_array_equal(signs > 0, vectors > 0)
 
 
 def test_texts_come_in_what_people_hold_them_in(encoder):

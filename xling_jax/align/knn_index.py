@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn_numpy
-from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block, nearest_of
+from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block
 from xling_jax.files.whole import whole_file
 from xling_jax.registry import import_extra
 
@@ -34,6 +34,8 @@ _TRAINING_ROWS_PER_CENTROID = 40
 _MIN_TRAINING_ROWS = 2**16
 # Candidates for each neighbor, and at least, of indexes that hold vectors in fewer bits.
 _OVERSAMPLED, _MIN_CANDIDATES = 16, 64
+# Pairs whose vectors are gathered at a time.
+_BLOCK_PAIRS = 8192
 # Named indexes leave fewer rows on both sides to the exact search.
 _MIN_ROWS = 1000
 
@@ -188,7 +190,7 @@ class FilledIndex:
             rows = slice(start, min(start + block_rows, n))
             block = np.ascontiguousarray(finite_block(queries, rows, "queries"))
             _, found = self._index.search(block, num_candidates)
-            scores[rows], indices[rows] = nearest_of(found, block, keys, k)
+            scores[rows], indices[rows] = _nearest_of(found, block, keys, k)
             incomplete = np.flatnonzero((indices[rows] < 0).any(axis=1))
             if incomplete.size:
                 options = {"both_ways": False, "memory_mb": self._memory / 2**20}
@@ -198,3 +200,25 @@ class FilledIndex:
             if report is not None:
                 report(rows.stop, n)
         return (scores, indices), num_incomplete
+
+
+def _nearest_of(candidates: np.ndarray, queries: AnyRows, keys: AnyRows, k: int) -> Neighbors:
+    """Ranks candidates [n, c] int, rows of `keys` [m, dim] for each of `queries` [n, dim].
+
+    By exact inner products. Returns scores [n, k] float32, best first, and candidates [n, k] int64;
+    equal scores lowest row first; minus infinity and -1 where there are fewer than k. A candidate
+    of -1 is none.
+    """
+    # In order of row, so that ties are; -1 comes first and is sorted out by its score.
+    candidates = np.sort(candidates, axis=1)
+    scores = np.empty(candidates.shape, np.float32)
+    block_rows = max(1, _BLOCK_PAIRS // candidates.shape[1])
+    for start in range(0, len(scores), block_rows):
+        rows = slice(start, start + block_rows)
+        block = candidates[rows]
+        found = np.asarray(keys[np.maximum(block, 0).ravel()], np.float32)
+        query_block = np.asarray(queries[rows], np.float32)
+        scores[rows] = np.einsum("nd,ncd->nc", query_block, found.reshape(*block.shape, -1))
+    scores[candidates < 0] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(candidates, order, axis=1)

@@ -16,9 +16,8 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.margin import MARGINS, warn_of_raised
-from xling_jax.align.rows import AnyRows, UnitRows, nearest_of, normalize
+from xling_jax.align.rows import AnyRows, UnitRows, normalize
 from xling_jax.files.embeddings import JoinedRows
-from xling_jax.files.quantization import QuantizedRows, quantized_rows
 from xling_jax.options import checks_numbers
 from xling_jax.registry import check_choice
 
@@ -27,8 +26,6 @@ RETRIEVALS = ("max", "intersect", "fwd", "bwd")
 
 # Pairs whose vectors are gathered at a time.
 _BLOCK_PAIRS = 8192
-# Neighbors by coarse vectors for each one that is kept by exact ones.
-_OVERSAMPLED = 4
 # Pairs that greedy matching filters at a time.
 _BLOCK_MATCHED = 2**16
 
@@ -156,16 +153,13 @@ def mine(
     min_cosine: float | None = None,
     memory_mb: float = 256,
     backend: str = "numpy",
-    precision: str | None = None,
-    ranges: np.ndarray | None = None,
-    rescore: tuple[AnyRows, AnyRows] | None = None,
     index: str = "exact",
 ) -> MinedPairs:
     """Mines pairs of rows that are likely translations.
 
     Args:
         source: [n, dim] embeddings from any encoder, one row per distinct text; need not be
-            normalized; may be memory-mapped; may be int8 or packed bits, see `precision`.
+            normalized; may be memory-mapped.
         target: [m, dim], likewise.
         k: size of the neighborhoods, and number of candidates per row.
         margin: a key of `margin.MARGINS`: "ratio", "distance" or "absolute".
@@ -176,10 +170,6 @@ def mine(
             bad candidates stands out from its neighborhood.
         memory_mb: see `knn.top_k`.
         backend: see `knn.top_k`.
-        precision: of sides that are int8 or uint8, as given to `Encoder.encode`: "int8", "binary"
-            or "ubinary". Packed bits are compared as signs, ±1.
-        ranges: [2, dim] with which "int8" was made; None compares the numbers themselves.
-        rescore: see `find_candidates`.
         index: see `knn.top_k`; "ivf" for millions of rows.
 
     Returns:
@@ -187,26 +177,12 @@ def mine(
     """
     check_choice("margin", margin, MARGINS)  # before the search
     check_choice("retrieval", retrieval, RETRIEVALS)
-    if isinstance(precision, float):
-        raise ValueError(
-            f"precision={precision} must be how vectors are stored (int8, …); for an expected "
-            f"precision, pairs.take(slice(encoder.calibration.count_for(pairs, {precision})))"
-        )
-    if precision is not None:
-        source = _decoded(source, precision, ranges, "source")
-        target = _decoded(target, precision, ranges, "target")
-    search = {"memory_mb": memory_mb, "backend": backend, "index": index}
-    candidates = find_candidates(source, target, k, rescore=rescore, **search)
+    candidates = find_candidates(
+        source, target, k, memory_mb=memory_mb, backend=backend, index=index
+    )
     return choose_pairs(
         candidates, margin=margin, retrieval=retrieval, threshold=threshold, min_cosine=min_cosine
     )
-
-
-def _decoded(side: Any, precision: str, ranges: np.ndarray | None, name: str) -> AnyRows:
-    """Rows that decode codes; floats as they are, so that they can be compared with codes."""
-    if isinstance(side, (UnitRows, QuantizedRows)) or np.asanyarray(side).dtype.kind == "f":
-        return side
-    return quantized_rows(side, precision, ranges, name)
 
 
 @checks_numbers
@@ -214,8 +190,6 @@ def find_candidates(
     source: AnyRows,
     target: AnyRows,
     k: int = MARGIN_NEIGHBORS,
-    *,
-    rescore: tuple[AnyRows, AnyRows] | None = None,
     **search: Any,
 ) -> Candidates:
     """Finds the k nearest rows by cosine, both ways.
@@ -225,9 +199,6 @@ def find_candidates(
             from a file are normalized as they are read.
         target: [m, dim], likewise.
         k: number of neighbors.
-        rescore: more exact vectors of the same rows, source and target, such as float32 mapped from
-            files, where `source` and `target` are packed bits: four times as many neighbors are
-            found by these, and the k nearest of them by the exact cosine are kept.
         **search: see `knn.top_k`; `memory_mb` excludes the normalized copies.
 
     Returns the candidates; empty arrays if a side is empty. ValueError if shapes disagree or a
@@ -237,28 +208,15 @@ def find_candidates(
     if not len(source) or not len(target):
         sizes, dtypes = (len(source), len(target)), (np.float32, np.int64)
         return Candidates(*(np.empty((size, 0), dtype) for size in sizes for dtype in dtypes))
-    if rescore is None:
-        forward, backward = knn.top_k_both_ways(source, target, k, **search)
-        return Candidates(*forward, *backward)
-    exact = [
-        unit_rows(side, name) for side, name in zip(rescore, ("source", "target"), strict=True)
-    ]
-    for coarse, fine, name in zip((source, target), exact, ("source", "target")):
-        if len(coarse) != len(fine):
-            raise ValueError(
-                f"rescore must have the rows of {name}; got {len(fine)} and {len(coarse)}"
-            )
-    found = knn.top_k_both_ways(source, target, _OVERSAMPLED * k, **search)
-    forward = nearest_of(found[0][1], exact[0], exact[1], k)
-    backward = nearest_of(found[1][1], exact[1], exact[0], k)
+    forward, backward = knn.top_k_both_ways(source, target, k, **search)
     return Candidates(*forward, *backward)
 
 
 def unit_rows(embeddings: AnyRows, name: str) -> AnyRows:
-    """Embeddings with rows of unit length: a copy; of mapped and quantized arrays a view."""
+    """Embeddings with rows of unit length: a copy; of mapped arrays a view."""
     if isinstance(embeddings, UnitRows):
         return embeddings
-    if isinstance(embeddings, (np.memmap, QuantizedRows, JoinedRows)):
+    if isinstance(embeddings, (np.memmap, JoinedRows)):
         return UnitRows(embeddings, name=name)
     return normalize(embeddings, name)
 

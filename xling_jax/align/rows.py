@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from xling_jax.files.embeddings import JoinedRows
-from xling_jax.files.quantization import QuantizedRows
 
 # Called with the amount of work done and the total.
 Report = Callable[[int, int], None]
@@ -23,8 +22,6 @@ NOT_FINITE = "inner products are not finite in float32; normalize the vectors"
 
 # Rows read at a time.
 BLOCK_ROWS = 8192
-# Pairs whose vectors are gathered at a time.
-_BLOCK_PAIRS = 8192
 
 
 class UnitRows:
@@ -70,7 +67,7 @@ class UnitRows:
             part._rows = self._rows[block]
         elif isinstance(self._array, np.ndarray):
             part._array = self._array[block]
-        else:  # decodes what is sliced
+        else:  # gathers what is sliced
             part._rows = np.arange(len(self))[block]
         part._scales = self._scales[block]
         part.shape = (len(part._scales), self.shape[1])
@@ -80,27 +77,23 @@ class UnitRows:
         return np.asarray(self._array[block if self._rows is None else self._rows[block]])
 
 
-# Decode or gather rows as they are selected.
-_VIRTUAL = (QuantizedRows, JoinedRows)
-
-AnyRows = np.ndarray | UnitRows | QuantizedRows | JoinedRows
+AnyRows = np.ndarray | UnitRows | JoinedRows
 
 
 def as_embeddings(array: AnyRows, name: str, dim: int | None = None) -> AnyRows:
     """Checks shape and type of embeddings [n, dim] without reading or copying values.
 
     ValueError if they are not two-dimensional, have no width or another than `dim`, hold no real
-    numbers, or int8 or uint8, whose meaning only `QuantizedRows` know.
+    numbers, or int8 or uint8, which are codes.
     """
-    if not isinstance(array, (UnitRows, *_VIRTUAL)):
+    if not isinstance(array, (UnitRows, JoinedRows)):
         array = np.asanyarray(array)
     if len(array.shape) != 2 or array.shape[1] == 0:
         raise ValueError(f"{name} must have shape [n, dim] with dim > 0; got {array.shape}")
     if array.dtype in (np.int8, np.uint8):
         raise ValueError(
-            f"{name} holds {array.dtype}, quantized values or packed bits; say which: "
-            "xling_jax.mine takes precision=, other functions quantized_rows(codes, precision) of "
-            "xling_jax.files.quantization"
+            f"{name} holds {array.dtype}, quantized values or packed bits; encode in float32 or "
+            "float16"
         )
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must hold real numbers; got dtype {array.dtype}")
@@ -179,27 +172,3 @@ def row_blocks(array: np.ndarray, name: str = "vectors") -> Iterator[tuple[slice
     for start in range(0, len(array), BLOCK_ROWS):
         rows = slice(start, min(start + BLOCK_ROWS, len(array)))
         yield rows, finite_block(array, rows, name, dtype)
-
-
-def nearest_of(
-    candidates: np.ndarray, queries: AnyRows, keys: AnyRows, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks candidates [n, c] int, rows of `keys` [m, dim] for each of `queries` [n, dim].
-
-    By exact inner products. Returns scores [n, k] float32, best first, and candidates [n, k] int64;
-    equal scores lowest row first; minus infinity and -1 where there are fewer than k. A candidate
-    of -1 is none.
-    """
-    # In order of row, so that ties are; -1 comes first and is sorted out by its score.
-    candidates = np.sort(candidates, axis=1)
-    scores = np.empty(candidates.shape, np.float32)
-    block_rows = max(1, _BLOCK_PAIRS // candidates.shape[1])
-    for start in range(0, len(scores), block_rows):
-        rows = slice(start, start + block_rows)
-        block = candidates[rows]
-        found = np.asarray(keys[np.maximum(block, 0).ravel()], np.float32)
-        query_block = np.asarray(queries[rows], np.float32)
-        scores[rows] = np.einsum("nd,ncd->nc", query_block, found.reshape(*block.shape, -1))
-    scores[candidates < 0] = -np.inf
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(candidates, order, axis=1)

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,33 +25,21 @@ from xling_jax.cli.arguments import (
 from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.texts import EncodeStats, text_windows
-from xling_jax.files.embeddings import (
-    FORMATS,
-    meaning_path,
-    read_embeddings,
-    read_quantizer,
-    write_embeddings,
-)
+from xling_jax.files.embeddings import FORMATS, PRECISIONS, read_embeddings, write_embeddings
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import counted, track
-from xling_jax.files.quantization import PRECISIONS, QuantizedRows, Quantizer, learn_ranges
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
 
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
-
 _logger = logging.getLogger(__name__)
 
-# Lines of a sample from which the ranges of int8 are learned.
-_SAMPLE_LINES = 10_000
 # Rows of parts that are copied at a time.
 _COPIED_ROWS = 2**16
 
 EXAMPLES = """examples:
   xling embed --model runs/quickstart --input europarl.de.gz --output europarl.de.npy
   zcat news.en.gz | xling embed --model runs/quickstart --input - --output news.en.npy
-  xling embed --model mini --input news.en.gz --output news.en.npy --precision int8
+  xling embed --model mini --input news.en.gz --output news.en.npy --precision float16
   xling embed --model mini --input news.en.gz --output part.npy --shard 3/16
   xling embed --join 'part-*-of-00016.npy' --output news.en.npy
 
@@ -83,8 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="how vectors are stored; int8 and packed bits (binary, ubinary) come with "
-        "OUTPUT.json, which describes them (default: float32)",
+        help="how vectors are stored (default: float32)",
     )
     add(
         "--prompt-name",
@@ -114,30 +101,13 @@ def _check_arguments(args: argparse.Namespace) -> None:
         check_splitter(args.splitter)
     if args.prompt is not None and args.prompt_name is not None:
         raise OptionError("--prompt and --prompt-name: give only one of them")
-    if args.precision == "int8" and args.documents:
-        raise OptionError(
-            "--precision int8: ranges are learned on sentences, not --documents; use float16"
-        )
     if args.precision != "float32" and args.format != "npy":
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
     if args.input != "-" and require_file(args.input, "--input").is_dir():
         raise OptionError(f"--input {args.input}: is a directory; name a file")
-    if (args.shard or args.precision == "int8") and not os.path.isfile(args.input):
-        word = "--shard" if args.shard else "--precision int8"
-        raise OptionError(f"{word}: --input {args.input} is read twice; write it to a file")
-    _check_outputs(args, args.precision, "input")
-
-
-def _check_outputs(args: argparse.Namespace, precision: str, source: str) -> None:
-    """Checks the output, and the file beside it that says what codes mean."""
-    is_described = precision in ("int8", "binary", "ubinary")
-    if is_described and (args.output == "-" or getattr(args, "is_remote", False)):
-        raise OptionError(
-            f"--precision {precision}: is written with a second file beside it; choose a local "
-            "--output, or float16"
-        )
-    beside = lambda path: [path, meaning_path(path)] if is_described else [path]
-    check_output(args, source, files=beside)
+    if args.shard and not os.path.isfile(args.input):
+        raise OptionError(f"--shard: --input {args.input} is read twice; write it to a file")
+    check_output(args, "input")
 
 
 def _embed(args: argparse.Namespace) -> None:
@@ -145,7 +115,6 @@ def _embed(args: argparse.Namespace) -> None:
     if args.prompt is not None or args.prompt_name is not None:
         with wrong_use(f"--prompt-name {args.prompt_name}"):
             encoder = encoder.with_prompt(args.prompt, args.prompt_name)
-    quantizer = _quantizer(args, encoder)
     splitter = args.splitter or "rule"
     unit = "document" if args.documents else "sentence"
 
@@ -177,7 +146,7 @@ def _embed(args: argparse.Namespace) -> None:
         dim=encoder.dim,
         format=args.format,
         overwrite=args.overwrite,
-        quantizer=quantizer,
+        precision=args.precision,
     )
     seconds = time.perf_counter() - start
     if not count and not args.shard:
@@ -206,18 +175,6 @@ def _rows_of_share(texts: Iterator[Any], window: int, shard: shards.Shard) -> sl
     return slice(ends[windows.start], ends[windows.stop])
 
 
-def _quantizer(args: argparse.Namespace, encoder: Encoder) -> Quantizer:
-    """The numbers to store; of int8 their ranges, learned on the first lines."""
-    if args.precision != "int8":
-        return Quantizer(args.precision, encoder.dim)
-    sample = list(itertools.islice(iterate_lines(args.input), _SAMPLE_LINES))
-    try:
-        ranges = learn_ranges(encoder.encode_stream(sample, normalize=args.normalize))
-    except ValueError as error:
-        raise ValueError(f"{args.input}: {error}") from error
-    return Quantizer("int8", encoder.dim, ranges, f"first {_SAMPLE_LINES} lines of {args.input}")
-
-
 def _join(args: argparse.Namespace) -> None:
     """Writes the rows of all parts into one file."""
     if given := [flag(name) for name in ("model", "input") if getattr(args, name)]:
@@ -226,27 +183,20 @@ def _join(args: argparse.Namespace) -> None:
     if args.format != "npy" or args.output == "-":
         raise OptionError("--join: writes an .npy file; join LASER's .bin files with cat")
     parts = [read_embeddings(path) for path in paths]
-    stored = [_quantizer_of(*part) for part in zip(paths, parts)]
-    _check_outputs(args, stored[0].precision, "join")
-    for path, quantizer in zip(paths, stored):
-        if quantizer.to_json() != stored[0].to_json():
-            raise ValueError(
-                f"{path}: differs from {paths[0]} in dimensions, type or ranges; redo its share"
-            )
-    # Codes decode to the middle of their step, and so become the same codes again.
+    check_output(args, "join")
+    dtypes = [np.load(path, mmap_mode="r").dtype.name for path in paths]
+    stored = [(dtype, part.shape[1]) for dtype, part in zip(dtypes, parts)]
+    for path, one in zip(paths, stored):
+        if one != stored[0]:
+            rule = f"differs from {paths[0]} in dimensions or type"
+            raise ValueError(f"{path}: {rule}; redo its share")
     blocks = ((part, at) for part in parts for at in range(0, len(part), _COPIED_ROWS))
     count = write_embeddings(
         args.output,
         (part[at : at + _COPIED_ROWS] for part, at in blocks),
-        dim=stored[0].dim,
+        dim=stored[0][1],
         overwrite=args.overwrite,
-        quantizer=stored[0],
+        precision=stored[0][0],
     )
     joined = counted(count, "row"), counted(len(paths), "part")
     _logger.info("%s: %s from %s", args.output, *joined)
-
-
-def _quantizer_of(path: str, rows: np.ndarray | QuantizedRows) -> Quantizer:
-    if isinstance(rows, QuantizedRows):
-        return read_quantizer(path)
-    return Quantizer(np.load(path, mmap_mode="r", allow_pickle=False).dtype.name, rows.shape[1])

@@ -49,12 +49,12 @@ from xling_jax.cli.arguments import (
 from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.corpora.pairs import Pairs, read_pairs, read_text
-from xling_jax.files.embeddings import join_embeddings, meaning_path
+from xling_jax.files.embeddings import join_embeddings
 from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.lines import COMPRESSED, BrokenLine
 from xling_jax.files.lock import only_run
 from xling_jax.files.progress import Progress, counted, track
-from xling_jax.files.whole import read_json, scratch_directory, short_name
+from xling_jax.files.whole import scratch_directory, short_name
 from xling_jax.options import OptionError, option
 from xling_jax.text.languages import is_iso639
 from xling_jax.version import __version__
@@ -325,7 +325,6 @@ def _made_from(side: bitext.Side, encoder: Encoder | None) -> dict[str, Any]:
     return content | {
         "files": [[os.path.abspath(p), s.st_mtime_ns] for p, s in zip(side.vectors, states)],
         "sizes": [state.st_size for state in states],
-        "meanings": [read_json(Path(meaning_path(path))) for path in side.vectors],
         "lines": fingerprint([side.file_lines, side.last_lines.tolist()]),
     }
 

@@ -25,6 +25,7 @@ from xling_jax.encode import model_directory
 from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
+from xling_jax.files.quantization import check_ranges, learn_ranges, quantize
 from xling_jax.options import check_kind, check_number, checks_numbers
 from xling_jax.text.splitting import check_collection, check_texts, checked_texts
 from xling_jax.text.vocabularies import Vocabulary
@@ -238,7 +239,7 @@ class Encoder:
             prompt: text before every sentence, instead of the model's default; "" for none.
             prompt_name: of one of the model's `prompts`, instead of its text.
             truncate_dim: keep only the first dimensions, see `truncated`.
-            precision: "float32", "float16", "int8", "binary" or "ubinary", see `Quantizer`.
+            precision: "float32", "float16", "int8", "binary" or "ubinary", see `quantize`.
             ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`.
             show_progress: draw a progress bar on stderr.
             **others: arguments of sentence-transformers: `normalize_embeddings` is its name of
@@ -247,7 +248,7 @@ class Encoder:
                 values that change nothing are taken.
 
         Returns float32 [n, dim], row i for sentence i; [dim] for one string. In other precisions
-        `Quantizer.dtype`, and packed bits are [n, ceil(dim / 8)]. With layers, the last bits of a
+        float16 or codes, and packed bits are [n, ceil(dim / 8)]. With layers, the last bits of a
         vector depend on the shape of the batch that it was computed in.
         """
         normalize = others.pop("normalize_embeddings", normalize)
@@ -266,11 +267,7 @@ class Encoder:
             encoder = encoder.truncated(truncate_dim)
         is_single = isinstance(sentences, str)
         texts = check_texts([sentences] if is_single else sentences)
-        quantizer = None
-        if precision not in (None, "float32") or ranges is not None:  # checked before any work
-            from xling_jax.files.quantization import Quantizer
-
-            quantizer = Quantizer(precision or "float32", encoder.dim, ranges)
+        ranges = check_ranges(precision or "float32", ranges, encoder.dim)
         stats = EncodeStats()
         embeddings = np.empty((len(texts), encoder.dim), np.float32)
         windows = encoder._encode_windows(texts, batch_size, normalize, stats, embeddings)
@@ -283,8 +280,7 @@ class Encoder:
                 "%d of %d sentences were truncated to %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
-        if quantizer:
-            embeddings = quantizer.quantize(embeddings)
+        embeddings = quantize(embeddings, precision or "float32", ranges)
         embeddings = embeddings[0] if is_single else embeddings
         if not (as_tensor or as_tensors):
             return embeddings
@@ -318,8 +314,6 @@ class Encoder:
         will be encoded. Returns [2, dim] float32, the smallest and largest value of each dimension;
         ValueError if there are fewer than two sentences.
         """
-        from xling_jax.files.quantization import learn_ranges
-
         return learn_ranges(self.encode_stream(sentences, normalize=normalize))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
