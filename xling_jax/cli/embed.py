@@ -184,8 +184,8 @@ def _join(args: argparse.Namespace) -> None:
         raise OptionError("--join: writes an .npy file; join LASER's .bin files with cat")
     parts = [read_embeddings(path) for path in paths]
     check_output(args, "join")
-    dtypes = [np.load(path, mmap_mode="r").dtype.name for path in paths]
-    stored = [(dtype, part.shape[1]) for dtype, part in zip(dtypes, parts)]
+    headers = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
+    stored = [(header.dtype.name, part.shape[1]) for header, part in zip(headers, parts)]
     for path, one in zip(paths, stored):
         if one != stored[0]:
             rule = f"differs from {paths[0]} in dimensions or type"
