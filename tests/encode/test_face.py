@@ -250,18 +250,23 @@ def test_texts_come_in_what_people_hold_them_in(encoder):
     np.testing.assert_array_equal(streamed, expected)
 
 
-def test_missing_texts_are_refused_with_their_position(encoder):
+def test_missing_texts_are_refused_with_their_position_or_zero(encoder):
     pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
     arrow = pytest.importorskip("pyarrow")
     texts = ["la", None, "ti"]
+    expected = encoder.encode(["la", "", "ti"])
+    expected[1] = 0
     columns = [texts, ["la", float("nan"), "ti"], pandas.Series(texts), polars.Series(texts)]
     columns += [pandas.Series(texts, dtype="string"), arrow.array(texts)]
     message = r"^sentences\[1\] must be a string; found .*; drop or fill it$"
     for column in columns:
         with pytest.raises(ValueError, match=message):
             encoder.encode(column)
+        np.testing.assert_array_equal(encoder.encode(column, missing="zero"), expected)
     with pytest.raises(ValueError, match=r"sentences\[1\] must be a string; found int 3$"):
-        encoder.encode(["la", 3])
+        encoder.encode(["la", 3], missing="zero")
+    with pytest.raises(ValueError, match="missing='drop' must be one of error, zero"):
+        encoder.encode(texts, missing="drop")
 
 
 def test_sets_and_bytes_are_refused(encoder):

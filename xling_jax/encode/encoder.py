@@ -27,7 +27,8 @@ from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, token
 from xling_jax.files.progress import Progress
 from xling_jax.files.quantization import check_ranges, learn_ranges, quantize
 from xling_jax.options import check_kind, check_number, checks_numbers
-from xling_jax.text.splitting import check_collection, check_texts, checked_texts
+from xling_jax.registry import check_choice
+from xling_jax.text.splitting import check_collection, check_texts, checked_texts, is_missing
 from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ class Encoder:
         truncate_dim: int | None = None,
         precision: str | None = "float32",
         ranges: np.ndarray | None = None,
+        missing: str = "error",
         **others: Any,
     ) -> np.ndarray:
         """Encodes sentences.
@@ -241,6 +243,7 @@ class Encoder:
             truncate_dim: keep only the first dimensions, see `truncated`.
             precision: "float32", "float16", "int8", "binary" or "ubinary", see `quantize`.
             ranges: [2, dim] of the dimensions for "int8", see `learn_ranges`.
+            missing: "zero" gives None and NaN among the texts a zero vector; "error" refuses them.
             show_progress: draw a progress bar on stderr.
             **others: arguments of sentence-transformers: `normalize_embeddings` is its name of
                 `normalize`, `show_progress_bar` of `show_progress`; `convert_to_tensor=True` gives
@@ -260,12 +263,16 @@ class Encoder:
                 raise TypeError(f"encode() got an unexpected keyword argument {name!r}")
             if value != _NEUTRAL[name]:
                 raise ValueError(f"{name}={value!r:.40} does not apply here; leave it out")
+        check_choice("missing", missing, ("error", "zero"))
         encoder = self
         if prompt is not None or prompt_name is not None:
             encoder = encoder.with_prompt(prompt, prompt_name)
         if truncate_dim is not None:
             encoder = encoder.truncated(truncate_dim)
         is_single = isinstance(sentences, str)
+        absent: list[int] = []
+        if missing == "zero" and not is_single:
+            sentences, absent = _without_missing(sentences)
         texts = check_texts([sentences] if is_single else sentences)
         ranges = check_ranges(precision or "float32", ranges, encoder.dim)
         stats = EncodeStats()
@@ -280,6 +287,7 @@ class Encoder:
                 "%d of %d sentences were truncated to %d tokens (further warnings suppressed)",
                 *(stats.num_truncated, stats.num_sentences, self.max_length_tokens),
             )
+        embeddings[absent] = 0
         embeddings = quantize(embeddings, precision or "float32", ranges)
         embeddings = embeddings[0] if is_single else embeddings
         if not (as_tensor or as_tensors):
@@ -603,6 +611,16 @@ def _as(given: Any, result: np.ndarray) -> Any:
     import torch
 
     return torch.from_numpy(result)
+
+
+def _without_missing(sentences: Iterable[Any]) -> tuple[list[Any], list[int]]:
+    """The sentences with empty ones in place of missing ones, and the positions of these."""
+    check_collection(sentences, "sentences")
+    items = list(sentences.to_pylist() if hasattr(sentences, "to_pylist") else sentences)
+    absent = [position for position, item in enumerate(items) if is_missing(item)]
+    for position in absent:
+        items[position] = ""
+    return items, absent
 
 
 def _unit_sides(*sides: Any) -> list[np.ndarray]:

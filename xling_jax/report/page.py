@@ -60,10 +60,15 @@ def _sections(runs: Sequence[Run], errors: Sequence[ErrorList]) -> list[tuple]:
 
 def _pictures(runs: Sequence[Run], task: str) -> list[tuple[str, str]]:
     """Titles and contents, in Base64, of the pictures that `xling evaluate` drew of a task."""
-    return [
-        (f"{run.measured_name(results)}: {path.stem}", base64.b64encode(path.read_bytes()).decode())
+    found = [
+        (path, run.measured_name(results))
         for run in runs
         for results in run.results
         if results["task"] == task
         for path in results.get("pictures", ())
+    ]
+    found.sort(key=lambda item: item[0].stem)  # the same picture of several runs side by side
+    return [
+        (f"{name}: {path.stem}", base64.b64encode(path.read_bytes()).decode())
+        for path, name in found
     ]
