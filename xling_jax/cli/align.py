@@ -38,7 +38,7 @@ from xling_jax.documents.records import (
     read_documents,
     read_folder,
 )
-from xling_jax.encode.documents import MODES, MODES_HELP, encode_mapped
+from xling_jax.encode.documents import MODES, MODES_HELP, write_mapped
 from xling_jax.files.lines import shown
 from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError, option
@@ -203,7 +203,8 @@ def encode_side(
             yield from inputs
 
     directory = Path(tempfile.gettempdir() if output == "-" else Path(output).parent)
-    vectors = encode_mapped(encoder, texts(), sum(side.lengths), directory, side.name)
+    chunks, total = encoder.encode_stream(texts()), sum(side.lengths)
+    vectors = write_mapped(chunks, encoder.dim, total, directory, side.name)
     filled = iter(lengths)
     side.lengths = [next(filled) if length else 0 for length in side.lengths]
     return vectors

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +22,6 @@ from xling_jax.files.whole import naming_errors
 from xling_jax.registry import check_choice
 from xling_jax.text.splitting import document_sentences
 from xling_jax.text.vocabularies import Vocabulary
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 # What is encoded at once: a sentence; as many consecutive ones as the encoder takes; 128 words,
 # every 64; or the whole text, cut where the encoder ends.
@@ -104,24 +100,23 @@ def document_encoder(encode: Encode, mode: str, *, pooling: str = "mean") -> Enc
     return encode_documents
 
 
-def encode_mapped(
-    encoder: Encoder, texts: Iterable[str], total: int, directory: Path, name: str = ""
+def write_mapped(
+    chunks: Iterable[np.ndarray], dim: int, total: int, directory: Path, name: str = ""
 ) -> np.ndarray:
-    """Encodes texts into an unnamed file, deleted with the array: [n, dim] float32, mapped.
+    """Writes vectors into an unnamed file, deleted with the array: [n, dim] float32, mapped.
 
     LAWDR reads sentence vectors more than once, and those of a large collection exceed memory, so
     `directory` must not be on a file system in memory. `total` is an upper limit for the progress.
     """
     with naming_errors(directory), tempfile.TemporaryFile(dir=directory) as file:
         rows = 0
-        chunks = encoder.encode_stream(iter(texts))
         for chunk in track(chunks, f"embed {name}".strip(), total, "sentence", len):
             file.write(np.ascontiguousarray(chunk, dtype="<f4").data)
             rows += len(chunk)
         file.flush()
         if not rows:  # an empty file cannot be mapped
-            return np.empty((0, encoder.dim), np.float32)
-        return np.memmap(file, dtype="<f4", mode="r", shape=(rows, encoder.dim))
+            return np.empty((0, dim), np.float32)
+        return np.memmap(file, dtype="<f4", mode="r", shape=(rows, dim))
 
 
 def pool_vectors(vectors: np.ndarray, counts: Sequence[int], pooling: str = "mean") -> np.ndarray:

@@ -11,7 +11,6 @@ from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
     from xling_jax.align.precision import Calibration
-    from xling_jax.encode.model_directory import ModelSpec
 
 _LOWERCASE = {True: "yes", False: "no", None: "as its tokenizer does"}
 _TAGS = ("sentence-similarity", "feature-extraction")
@@ -115,18 +114,20 @@ def model_card(
     )
 
 
-def export_card(spec: ModelSpec, library: str, script: str, rows: Mapping[str, Any] = {}) -> str:
+def export_card(
+    config: Mapping[str, Any], library: str, script: str, rows: Mapping[str, Any] = {}
+) -> str:
     """Returns the README of an export, which runs as a script of Python shows; `rows` are facts."""
-    header = card_header(spec.config, library=library, tags=[library])
+    header = card_header(config, library=library, tags=[library])
     rows = {
         **rows,
-        "longest input": f"{spec.max_length_tokens} tokens, longer ones are truncated",
-        "exported from": f"fingerprint `{spec.fingerprint[:16]}`",
+        "longest input": f"{config['max_length_tokens']} tokens, longer ones are truncated",
+        "exported from": f"fingerprint `{config['fingerprint'][:16]}`",
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     parts = [
-        f"{header}\n# {encoder_name(spec.config)}, for {library}",
-        promise(spec.config, spec.output_dim),
+        f"{header}\n# {encoder_name(config)}, for {library}",
+        promise(config, config.get("truncate_dim", config["dim"])),
         f"```python\n{script}```",
         f"| | |\n|---|---|\n{table}\n",
     ]

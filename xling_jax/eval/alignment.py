@@ -24,7 +24,7 @@ from xling_jax.documents.records import (
     load_alignment_data,
     load_document_pairs,
 )
-from xling_jax.encode.documents import MODES, MODES_HELP, encode_mapped
+from xling_jax.encode.documents import MODES, MODES_HELP, write_mapped
 from xling_jax.encode.texts import Encode
 from xling_jax.eval.results import markdown_table, percent
 from xling_jax.eval.tasks import Task
@@ -102,7 +102,9 @@ class Alignment(AlignmentOptions, Task):
         """All cells, between all languages of a data set."""
         encode = encoder.encode
         if directory is not None and hasattr(encoder, "encode_stream"):
-            encode = lambda texts: encode_mapped(encoder, texts, len(texts), directory, data.name)
+            encode = lambda texts: write_mapped(
+                encoder.encode_stream(iter(texts)), encoder.dim, len(texts), directory, data.name
+            )
         baselines = self._baselines(encoder)
         split = lambda side: _encoded_at_once(side, encoder, self.document_mode)
         result = measure_alignment(encode, data, self, self._cells, baselines, split)

@@ -97,7 +97,7 @@ def export_onnx(
             "largest difference": f"{facts['largest_difference']:.1g} from the model's vectors",
             "size": f"{facts['size_mb']:.1f} MB",
         }
-        card = export_card(spec, "onnx", script, rows)
+        card = export_card(spec.config, "onnx", script, rows)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return facts
 

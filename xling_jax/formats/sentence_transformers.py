@@ -61,7 +61,7 @@ def export_sentence_transformers(
     with export_directory(output, MODULES_FILE, overwrite) as fresh:
         names = _write_modules(spec, content, fresh)
         write_json(fresh / SETTINGS_FILE, _settings(spec))
-        card = export_card(spec, "sentence-transformers", _SCRIPT)
+        card = export_card(spec.config, "sentence-transformers", _SCRIPT)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")
     return {"modules": names}
 
