@@ -55,7 +55,7 @@ prepare)
     names=
     for file in "$data"/parallel/*.tsv.gz; do # dictionaries are not sentences
         [[ $file == */dict* || $file == */idiom* ]] && continue
-        read -r header < <(gzip -dc "$file" 2> /dev/null)
+        read -r header < <(gzip -dc "$file" 2> /dev/null) || continue # empty
         header=" ${header//$'\t'/ } " found=0
         for code in "${codes[@]}"; do [[ $header != *" $code "* ]] || ((++found)); done
         ((found < 2)) || names+="'tsv:${file}[:$ROWS]',"
