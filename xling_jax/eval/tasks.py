@@ -74,7 +74,8 @@ class Task:
         columns: metric -> heading in the report's table, in percent, in the order of the columns.
         primary: the main metric.
         lower_is_better: metrics that are errors.
-        axes: what the rows and the columns of its matrices are, if the report can draw them.
+        axes: what the rows and the columns of the matrices in its pictures are; of a task without
+            them, the report lists all numbers.
         cheap: options for measuring every few minutes while training.
     """
 
