@@ -18,10 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from sentence_alignment import changed, parallel_documents
+from sentence_alignment import changed, parallel_documents, score_sentence_alignment
 
 from xling_jax.corpora.readers.xml_units import TmxReader
-from xling_jax.eval.alignment import score_sentence_alignment
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ find out. Gale and Church (1993) is the one of NLTK (`pip install nltk`).
 import argparse
 import random
 import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ import xling_jax
 from xling_jax.align.sentences import SentenceAligner
 from xling_jax.documents.records import read_documents
 from xling_jax.encode.sentence_alignment import overlap_vectors
-from xling_jax.eval.alignment import score_sentence_alignment
 
 # Shares of sentences.
 MERGED, SPLIT, DROPPED, MOVED = 0.10, 0.08, 0.06, 0.01
@@ -132,6 +132,40 @@ def link_groups(links: list[tuple[int, int]], num_source: int, num_target: int) 
         else:
             groups.append(({i}, {j}))
     return [(range(min(a), max(a) + 1), range(min(b), max(b) + 1)) for a, b in groups]
+
+
+def score_sentence_alignment(
+    found: Iterable[Iterable[tuple[Sequence[int], Sequence[int]]]],
+    gold: Iterable[Iterable[tuple[Sequence[int], Sequence[int]]]],
+) -> dict[str, float]:
+    """Precision, recall and F1 over documents, counted as by vecalign's `score.py`.
+
+    Strict: a group is right if the other alignment has it. Lax: also if it shares a sentence on
+    both sides with a group there. Sentences without translation count for precision, not for
+    recall. Groups are the positions of their source and target sentences.
+
+    Returns `strict_precision`, `strict_recall`, `strict_f1`, and the same with `lax`; 0 without
+    groups.
+    """
+    totals = {"precision": 0, "recall": 0}
+    right = {f"{kind}_{share}": 0 for kind in ("strict", "lax") for share in totals}
+    for pair in zip(found, gold):
+        sides = [{(tuple(s), tuple(t)) for s, t in side if s or t} for side in pair]
+        pairs = [{group for group in side if all(group)} for side in sides]
+        for share, (these, others) in zip(totals, (sides, pairs[::-1])):
+            links = {(i, j) for source, target in others for i in source for j in target}
+            exact = these & others
+            totals[share] += len(these)
+            right[f"strict_{share}"] += len(exact)
+            right[f"lax_{share}"] += len(exact) + sum(
+                any((i, j) in links for i in source for j in target)
+                for source, target in these - exact
+            )
+    result = {name: count / max(totals[name.split("_")[1]], 1) for name, count in right.items()}
+    for kind in ("strict", "lax"):
+        precision, recall = result[f"{kind}_precision"], result[f"{kind}_recall"]
+        result[f"{kind}_f1"] = 2 * precision * recall / max(precision + recall, 1e-12)
+    return result
 
 
 def report(name: str, found: list, cases: list, seconds: float | None = None) -> None:

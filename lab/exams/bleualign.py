@@ -10,6 +10,7 @@ Articles are counted together. Options of the aligner may follow.
 
 import argparse
 import ast
+import sys
 import time
 from pathlib import Path
 
@@ -17,8 +18,11 @@ import xling_jax
 from xling_jax.align.sentences import SentenceAligner
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.encode.sentence_alignment import align_pairs
-from xling_jax.eval.alignment import score_sentence_alignment
 from xling_jax.eval.results import markdown_table
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.sentence_alignment import score_sentence_alignment
 
 KINDS = ("1-1", "without translation", "other")
 

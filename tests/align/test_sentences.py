@@ -3,10 +3,10 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks.sentence_alignment import score_sentence_alignment
 from xling_jax.align import sentences
 from xling_jax.align.sentences import Group, SentenceAligner
 from xling_jax.encode.sentence_alignment import overlap_vectors
-from xling_jax.eval.alignment import score_sentence_alignment
 
 
 def random_vectors(*shape, seed=0):

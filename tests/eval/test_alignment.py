@@ -6,12 +6,13 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.sentence_alignment import score_sentence_alignment
 from xling_jax.align.matching import align_documents
 from xling_jax.documents import records as document_data
 from xling_jax.documents.alignment import AlignmentOptions, match_urls
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.eval import alignment
-from xling_jax.eval.alignment import CELLS, PairCounts, score_sentence_alignment
+from xling_jax.eval.alignment import CELLS, PairCounts
 
 DIM = 24
 NUM_DOCUMENTS = 40

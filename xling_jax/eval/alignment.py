@@ -301,37 +301,3 @@ def _table(name: str, result: AlignmentResult) -> str:
         shown = ", ".join(f"{count} in {code}" for code, count in counts.items() if count)
         sections += [f"{title}: {shown or 'none'}."]
     return "\n\n".join(sections) + "\n"
-
-
-def score_sentence_alignment(
-    found: Iterable[Iterable[tuple[Sequence[int], Sequence[int]]]],
-    gold: Iterable[Iterable[tuple[Sequence[int], Sequence[int]]]],
-) -> dict[str, float]:
-    """Precision, recall and F1 over documents, counted as by vecalign's `score.py`.
-
-    Strict: a group is right if the other alignment has it. Lax: also if it shares a sentence on
-    both sides with a group there. Sentences without translation count for precision, not for
-    recall. Groups are the positions of their source and target sentences.
-
-    Returns `strict_precision`, `strict_recall`, `strict_f1`, and the same with `lax`; 0 without
-    groups.
-    """
-    totals = {"precision": 0, "recall": 0}
-    right = {f"{kind}_{share}": 0 for kind in ("strict", "lax") for share in totals}
-    for pair in zip(found, gold):
-        sides = [{(tuple(s), tuple(t)) for s, t in side if s or t} for side in pair]
-        pairs = [{group for group in side if all(group)} for side in sides]
-        for share, (these, others) in zip(totals, (sides, pairs[::-1])):
-            links = {(i, j) for source, target in others for i in source for j in target}
-            exact = these & others
-            totals[share] += len(these)
-            right[f"strict_{share}"] += len(exact)
-            right[f"lax_{share}"] += len(exact) + sum(
-                any((i, j) in links for i in source for j in target)
-                for source, target in these - exact
-            )
-    result = {name: count / max(totals[name.split("_")[1]], 1) for name, count in right.items()}
-    for kind in ("strict", "lax"):
-        precision, recall = result[f"{kind}_precision"], result[f"{kind}_recall"]
-        result[f"{kind}_f1"] = 2 * precision * recall / max(precision + recall, 1e-12)
-    return result
