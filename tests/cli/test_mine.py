@@ -463,6 +463,7 @@ def test_the_valley_is_a_threshold_and_an_estimate_that_does_not_hold_is_not_giv
     )
     assert cut(pairs, threshold="auto").source.tolist() == [*range(300)]
     assert caplog.messages[-1].startswith("kept 300 of 1,000 pairs with margin > 1.1")
+    assert "--threshold auto: 300 pairs, margin > 1.1" in caplog.text
     assert len(cut(pairs, precision=0.9)) == 30  # as asked for
     assert "--threshold auto takes 1.1" in caplog.text and "expected precision" not in caplog.text
     pairs = pairs.take(slice(300))

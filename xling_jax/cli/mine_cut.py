@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xling_jax.align.histogram import format_histogram, score_valley
 from xling_jax.align.mining import MinedPairs
+from xling_jax.align.valley import score_valley
 from xling_jax.cli.options import flag
 from xling_jax.files.lines import BrokenLine
 from xling_jax.options import OptionError, option
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Fewer scores have no shape to show.
+# Of fewer pairs, it is not said what other cuts would keep.
 _SHOWN_FROM = 100
 _AUTO = "auto"
 _SHOWN_PRECISIONS = (0.99, 0.95, 0.9, 0.8, 0.5)
@@ -117,10 +117,8 @@ class Cut:
         valley = score_valley(ranked.scores)
         precisions = self._precisions(ranked, calibration, valley)
         if len(ranked) >= _SHOWN_FROM:
-            _logger.info("%ss of the %s pairs:", unit, f"{len(ranked):,}")
-            lines = format_histogram(ranked.scores, valley)
-            for line in (*lines, *shown_cuts(ranked, precisions, unit)):
-                _logger.info("  %s", line)
+            for cut in other_cuts(ranked, valley, precisions, unit):
+                _logger.info("%s", cut)
         count, threshold = len(ranked), self.threshold
         if threshold == _AUTO:
             threshold = valley
@@ -184,8 +182,13 @@ class Cut:
         return None
 
 
-def shown_cuts(ranked: MinedPairs, precisions: np.ndarray | None, unit: str) -> Iterator[str]:
-    """What some precisions would keep, a line each."""
+def other_cuts(
+    ranked: MinedPairs, valley: float | None, precisions: np.ndarray | None, unit: str
+) -> Iterator[str]:
+    """What the valley and some precisions would keep, a line each."""
+    if valley is not None:
+        count = np.count_nonzero(ranked.scores > valley)
+        yield f"--threshold auto: {count:,} pairs, {unit} > {valley:.4f}"
     for precision in _SHOWN_PRECISIONS if precisions is not None else ():
         if len(enough := np.flatnonzero(precisions >= precision)):
             last = int(enough[-1])

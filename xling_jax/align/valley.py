@@ -1,4 +1,4 @@
-"""How scores of mined pairs are distributed: a histogram, and the valley between its two modes.
+"""The valley between the two modes of the scores of mined pairs, a threshold.
 
 Translations and wrong best candidates each have a mode of scores where there are enough of both; a
 threshold in the valley between them needs no gold pairs. Where one kind is rare, there is none.
@@ -7,7 +7,6 @@ threshold in the valley between them needs no gold pairs. Where one kind is rare
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -22,7 +21,6 @@ _OUTSIDE, _TIMES_AS_WIDE = 5e-4, 3
 _MIN_PROMINENCE = 5.0
 # Choice: of Silverman's kernel width, which is too wide for two modes far apart.
 _BANDWIDTHS = (1.0, 0.5, 0.25)
-_WIDTH, _NUM_BINS = 60, 20
 
 
 def score_valley(scores: np.ndarray) -> float | None:
@@ -43,42 +41,10 @@ def score_valley(scores: np.ndarray) -> float | None:
     return next((valley for valley in valleys if valley is not None), None)
 
 
-def format_histogram(scores: np.ndarray, valley: float | None = None) -> list[str]:
-    """Returns a line of text for each of at most 20 bins, in which the valley is marked.
-
-    It has the lower edge of the bin, a bar and the number of scores. The first and the last bin
-    also count scores far from all others; those that are not finite are left out.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    central = _central(scores)
-    if not len(central):
-        return ["no scores"]
-    low, high = central[0], central[-1]
-    high = max(high, low + 1e-3 * max(abs(low), 1.0))
-    edges = MaxNLocator(_NUM_BINS, steps=[1, 2, 5, 10]).tick_values(low, high)
-    counts = np.histogram(np.clip(_finite(scores), edges[0], edges[-1]), edges)[0]
-    decimals = max(-math.floor(math.log10(edges[1] - edges[0]) + 1e-6), 0)
-    starts = _column(f"{edge:.{decimals}f}" for edge in edges[:-1])
-    labels = _column(f"{count:,}" for count in counts)
-    longest = _WIDTH - len(starts[0]) - len(labels[0]) - 4
-    of_valley = -1 if valley is None else np.searchsorted(edges, valley, "right") - 1
-    lines = []
-    for index, count in enumerate(counts):
-        bar = "#" * math.ceil(longest * count / counts.max())
-        mark = f"  <- valley at {valley:.3f}" if index == of_valley else ""
-        lines.append(f"{starts[index]}  {bar:{longest}}  {labels[index]}{mark}")
-    return lines
-
-
-def _finite(scores: np.ndarray) -> np.ndarray:
-    scores = np.asarray(scores, np.float64).ravel()
-    return scores[np.isfinite(scores)]
-
-
 def _central(scores: np.ndarray) -> np.ndarray:
     """The finite scores, ascending, without a few that are far from all others."""
-    scores = np.sort(_finite(scores))
+    scores = np.asarray(scores, np.float64).ravel()
+    scores = np.sort(scores[np.isfinite(scores)])
     outside = int(_OUTSIDE * len(scores))
     inside = scores[outside : len(scores) - outside]
     is_far = len(scores) and np.ptp(scores) >= _TIMES_AS_WIDE * np.ptp(inside)
@@ -108,8 +74,3 @@ def _valley_at(scores: np.ndarray, bandwidth: float) -> float | None:
     lowest = np.flatnonzero(between <= between.min() + 1e-9 * between.max())
     middle = left + (lowest[0] + lowest[-1]) // 2  # of a stretch without scores
     return float((edges[middle] + edges[middle + 1]) / 2)
-
-
-def _column(cells: Iterable[str]) -> list[str]:
-    cells = list(cells)
-    return [cell.rjust(max(map(len, cells))) for cell in cells]
