@@ -231,7 +231,7 @@ def _rename(part: dict[str, Any], name: Any, section: str) -> None:
 
 def _take_encoder(config: dict[str, Any], model: str) -> None:
     """Puts the encoder of a model into a config: its sizes, dropout and longest input."""
-    from xling_jax.corpora.copies import local_name
+    from xling_jax.corpora.specs import local_name
     from xling_jax.encode.model_directory import find_model_directory, read_config
     from xling_jax.models.registry import ENCODERS, SUPPLIED
     from xling_jax.train.batches import DataOptions
@@ -257,7 +257,7 @@ def _take_encoder(config: dict[str, Any], model: str) -> None:
 
 def _take_vocab(config: dict[str, Any], model: str) -> None:
     """Names the vocabulary of `train.model_init`, if that is a model that has one."""
-    from xling_jax.corpora.copies import local_name
+    from xling_jax.corpora.specs import local_name
     from xling_jax.encode.model_directory import find_model_directory, read_config
 
     given = True

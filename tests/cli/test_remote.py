@@ -9,7 +9,7 @@ import pytest
 from tests.files.test_urls import URL, there, write
 from xling_jax.cli.arguments import local_arguments
 from xling_jax.config import load
-from xling_jax.corpora.copies import local_name, local_names
+from xling_jax.corpora.specs import local_name, local_names
 from xling_jax.encode.model_directory import SHIPPED
 from xling_jax.options import OptionError
 

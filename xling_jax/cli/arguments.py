@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.options import flag, words
 from xling_jax.config import load_options
-from xling_jax.corpora.copies import cache_for, local_names
+from xling_jax.corpora.specs import local_names
 from xling_jax.devices import DTYPES
 from xling_jax.files import urls
+from xling_jax.files.cache import cache_for
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
 from xling_jax.files.whole import temporary_directory
 from xling_jax.options import OptionError, require_file, wrong_use

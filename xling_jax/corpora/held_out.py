@@ -12,11 +12,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.tables import HEADER_CELL, TableReader
-from xling_jax.corpora.specs import names_below, names_kind, open_corpus, suffix_of
+from xling_jax.corpora.specs import local_name, names_below, names_kind, open_corpus, suffix_of
 from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.lines import BrokenLine, read_line_blocks
 from xling_jax.files.untrusted import parse_json

@@ -33,7 +33,6 @@ import numpy as np
 import sentencepiece
 
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
-from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.held_out import find_held_out, held_out_changes
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import (
@@ -60,7 +59,7 @@ from xling_jax.corpora.prepared import (
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.row_vectors import TEACHER, write_row_vectors
 from xling_jax.corpora.shards import VALIDATION
-from xling_jax.corpora.specs import check_downloaded, names_below, open_corpus
+from xling_jax.corpora.specs import check_downloaded, local_name, names_below, open_corpus
 from xling_jax.corpora.stages import (
     FORMAT_VERSION,
     Stage,

@@ -18,13 +18,17 @@ N rows of each; slices of datasets are those of TFDS. Reading streams; nothing i
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.base import Reader, Row, split_options
 from xling_jax.corpora.readers.delimited import DelimitedReader
 from xling_jax.corpora.readers.tables import Table, TableReader
+from xling_jax.files import urls
+from xling_jax.files.cache import cache_for
 from xling_jax.files.lines import COMPRESSED_SUFFIXES
+from xling_jax.options import wrong_use
 from xling_jax.registry import check_choice
 
 _LIMIT = re.compile(r"\[:([0-9_]+)\]$")
@@ -64,6 +68,31 @@ def open_table(path: str, names: Sequence[str] = ()) -> Table:
     if isinstance(reader, DelimitedReader):
         return reader.open(reader.path, names)
     return reader.open(reader.path)
+
+
+def local_names(value: Any) -> Any:
+    """A value with `local_name` of all strings in it."""
+    if isinstance(value, Mapping):
+        return {key: local_names(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(local_names, value))
+    return local_name(value) if isinstance(value, str) else value
+
+
+def local_name(name: str) -> str:
+    """Copies what is at a URL to this machine, and returns the name of the copy.
+
+    The name is the URL of a file, a directory or files by a pattern, or a corpus `KIND:URL`. Of any
+    other only `~/` is expanded.
+    """
+    if urls.is_url(name):
+        with wrong_use(errors=(ValueError, FileNotFoundError)):
+            is_run = urls.exists(f"{name.rstrip('/')}/metrics.jsonl")
+            without = ("checkpoints", "data", "vocab") if is_run else ()  # only training needs them
+            return str(urls.fetch(name, cache_for("inputs"), without))
+    if "://" in name and name.partition(":")[0] in READERS:
+        return open_corpus(name).at(local_name).name
+    return os.path.expanduser(name) if name.startswith("~/") else name
 
 
 def names_kind(spec: str) -> bool:

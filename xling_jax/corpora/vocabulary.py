@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.options import Preparation, VocabOptions
+from xling_jax.corpora.specs import local_name
 from xling_jax.corpora.stages import Stage, vocab_facts, vocab_key
 from xling_jax.files.whole import read_json
 from xling_jax.text.vocab import Vocab, check_layout, extended, train_vocab

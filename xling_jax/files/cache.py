@@ -4,6 +4,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from xling_jax.options import OptionError
+
 
 def cache_is_chosen() -> bool:
     """True if JAX_COMPILATION_CACHE_DIR is set, if only to nothing, which keeps no programs."""
@@ -52,3 +54,12 @@ def cache_directory() -> Path | None:
         return Path(top if os.path.isabs(top) else Path.home() / ".cache", "xling_jax")
     except RuntimeError:
         return None
+
+
+def cache_for(kind: str) -> Path:
+    """A directory in the cache, made if needed; OptionError if there is no place for it."""
+    directory = cache_directory()
+    if directory is None:
+        raise OptionError("there is no place for a cache: set XDG_CACHE_HOME or HOME")
+    (directory / kind).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory / kind

@@ -107,13 +107,6 @@ def exists(path: str) -> bool:
         return store.exists(root)
 
 
-def check(path: str) -> None:
-    """Raises ValueError for the URL of an unsupported protocol."""
-    if is_url(path):
-        with _store(path):
-            pass
-
-
 def _files(url: str) -> dict[str, dict]:
     """Path in the store -> description, of a file or all below a directory or of a pattern."""
     with _store(url) as (store, root):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.encode.model_directory import PARAMS_FILE
-from xling_jax.files.cache import cache_directory
+from xling_jax.files.cache import cache_for
 from xling_jax.files.untrusted import one_line
 from xling_jax.files.whole import lock_directory, read_json
 from xling_jax.formats.huggingface_files import (
@@ -69,14 +69,8 @@ def convert_into_cache(path: Path) -> Path | None:
     kinds = readers_of(path)
     if not kinds:
         return None
-    cache = cache_directory()
-    if cache is None:
-        raise OptionError(
-            f"{path}: is converted into a cache directory: set XDG_CACHE_HOME or HOME, or use "
-            "xling convert"
-        )
     name = path.stem if path.is_file() else published_name(path).replace("/", "-")
-    copy = cache / "models" / _key(path) / name
+    copy = cache_for("models") / _key(path) / name
     if (copy / PARAMS_FILE).is_file():
         return copy
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

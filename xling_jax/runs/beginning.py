@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xling_jax.corpora.copies import local_name
 from xling_jax.corpora.shards import PairTokens, pair_name
+from xling_jax.corpora.specs import local_name
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.text.languages import parse_pair
 from xling_jax.train.options import COOCCURRENCE

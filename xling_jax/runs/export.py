@@ -126,7 +126,7 @@ def _of_beginning(model: str, dim: int, prompt: str) -> tuple[dict[str, Any], di
 
     Both are empty where there is none, or it is gone, but for the prompt of training.
     """
-    from xling_jax.corpora.copies import local_name
+    from xling_jax.corpora.specs import local_name
     from xling_jax.encode.model_card import LICENSE
     from xling_jax.encode.model_directory import find_model_directory, read_config
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.corpora.copies import local_names
 from xling_jax.corpora.prepare import check_corpora
+from xling_jax.corpora.specs import local_names
 from xling_jax.eval.during_training import (
     check_metric,
     goal_of,

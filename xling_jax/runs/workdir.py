@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xling_jax.corpora.copies import cache_for
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.prepared import PreparedData, is_made_with, load_prepared
 from xling_jax.corpora.vocabulary import prepared_vocab
 from xling_jax.files import urls
+from xling_jax.files.cache import cache_for
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lock import only_run
 from xling_jax.files.untrusted import parse_json
