@@ -80,7 +80,6 @@ setup(
             "uvloop; sys_platform != 'win32'",
         ],
         "langid": ["py3langid>=0.3"],  # xling mine --languages
-        "sentences": ["sentencex>=1.0.14"],  # where sentences end, by the language
         "docs": ["l2m4m", "mkdocstrings-python>=2", "zensical>=0.0.70"],  # the documentation site
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.
@@ -103,7 +102,7 @@ setup(
             *["httpx2", "orjson>=3.10", "starlette>=0.40", "uvicorn>=0.30"],
             *["gcp-storage-emulator", "gcsfs>=2026.4", "ipykernel", "nbclient", "nbformat"],
             "py3langid>=0.3",
-            *["sentencex>=1.0.14", "tokenizers>=0.20", "transliterate"],
+            *["tokenizers>=0.20", "transliterate"],
         ],
     },
     entry_points={"console_scripts": ["xling = xling_jax.cli.main:entry"]},

@@ -31,8 +31,10 @@ def rule(language: str) -> Callable[[str], list[str]]:
 
 
 def sentencex(language: str) -> Callable[[str], list[str]]:
-    """The package sentencex, which the library uses as an extra."""
-    return lambda text: split_sentences(text, splitter="sentencex", language=language)
+    """The package sentencex: rules of many languages, and of related ones for others."""
+    import sentencex
+
+    return lambda text: sentencex.segment(language, text)
 
 
 def pysbd(language: str) -> Callable[[str], list[str]]:

@@ -127,7 +127,6 @@ def test_half_of_an_emoji_in_a_document_becomes_a_replacement_character(files, k
         (["--max-sentences", "1"], "max_sentences=1 must be at least 2"),
         (["--pairs", "a.en"], "--pairs: --source must be JSON lines"),
         (["--languages", "en"], "--languages: must be two codes"),
-        (["--splitter", "sentencex"], "--splitter sentencex: needs the languages, such as"),
     ],
 )
 def test_wrong_use(files, capsys, words, message):

@@ -59,10 +59,3 @@ def test_files_are_documents_but_hidden_ones(tmp_path):
         (1, "a/c", ["Eins.", "Zwei."]),
         (2, "b", ["Eins.", "Zwei."]),
     ]
-
-
-def test_sentences_are_those_of_the_language(tmp_path):
-    pytest.importorskip("sentencex")
-    (tmp_path / "a.txt").write_text("Am 3. Oktober kam er. Er ging.\n")
-    (document,) = read_folder(tmp_path, "deu", splitter="sentencex")
-    assert document.sentences == ["Am 3. Oktober kam er.", "Er ging."]

@@ -15,7 +15,6 @@ from xling_jax.cli import embed
 from xling_jax.encode.texts import EncodeStats
 from xling_jax.files.embeddings import read_embeddings
 from xling_jax.options import OptionError
-from xling_jax.text import splitting as sentence_splitting
 
 LINES = ["la mo ti", "", "ren su\u2028kel da", "  ", "\ufeffla", "né bor\r", "la mo ti"]
 
@@ -151,22 +150,13 @@ def test_documents_from_json_lines_and_from_plain_lines(run, encoder, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
 
 
-def test_sentences_by_the_language_of_a_document(run, encoder, tmp_path):
-    pytest.importorskip("sentencex")
-    text = "Dr. La kelda. Ti ren."
-    lines = [{"text": text, "lang": "eng"}, {"sentences": ["Dr. La", "mo. ti"]}]
+def test_sentences_of_a_document_are_its_lines(run, encoder, tmp_path):
+    lines = [{"text": "Dr. La kelda.\nTi ren."}, {"sentences": ["Dr. La", "mo. ti"]}]
     (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
-    arguments = ("--output", tmp_path / "e.npy", "--documents", "--overwrite")
-    run("--input", tmp_path / "d.jsonl", *arguments, "--splitter", "sentencex")
+    arguments = ("--output", tmp_path / "e.npy", "--documents", "--splitter", "lines")
+    run("--input", tmp_path / "d.jsonl", *arguments)
     expected = encoder.encode_documents([["Dr. La kelda.", "Ti ren."], ["Dr. La", "mo. ti"], ""])
     np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
-    run("--input", tmp_path / "d.jsonl", *arguments, "--splitter", "rule")
-    expected[0] = encoder.encode_documents([["Dr.", "La kelda.", "Ti ren."]])
-    np.testing.assert_allclose(np.load(tmp_path / "e.npy"), expected, atol=1e-5)
-    for name, line in (("d.jsonl", '{"text": "la"}'), ("d.txt", "La.")):
-        (tmp_path / name).write_text(f"\n{line}\n")
-        with pytest.raises(ValueError, match=rf"{name}:2: splitter 'sentencex' needs JSON with"):
-            run("--input", tmp_path / name, *arguments, "--splitter", "sentencex")
 
 
 @pytest.mark.parametrize(
@@ -198,9 +188,4 @@ def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, mo
     ):
         with pytest.raises(OptionError, match=message):
             run("--input", text_file, "--output", tmp_path / "f.npy", *wrong)
-    sentence_splitting._sentencex.cache_clear()
-    monkeypatch.setitem(sys.modules, "sentencex", None)
-    splitter = ("--documents", "--splitter", "sentencex")
-    with pytest.raises(ValueError, match="pip install .xling_jax.sentences"):
-        run("--input", text_file, "--output", tmp_path / "f.npy", *splitter)
     assert (tmp_path / "e.npy").read_bytes() == b"precious"

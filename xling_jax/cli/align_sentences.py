@@ -42,8 +42,7 @@ from xling_jax.encode.sentence_alignment import align_pairs
 from xling_jax.files.lines import iterate_lines, shown
 from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError
-from xling_jax.text.languages import to_iso639_1
-from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
+from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP
 
 if TYPE_CHECKING:
     from xling_jax.encode.encoder import Encoder
@@ -136,7 +135,6 @@ def _check_arguments(args: argparse.Namespace) -> bool:
         inputs.append("pairs")
         check_input(args, "pairs")
     check_output(args, *inputs, files=lambda path: output_files(path, args.format))
-    check_splitter(args.splitter or "rule")
     kinds = [_kind(path) for path in (args.source, args.target)]
     if "text" in kinds and kinds[0] != kinds[1]:
         raise OptionError(
@@ -162,13 +160,10 @@ def _kind(path: str) -> str:
 
 def _read_text(path: str, splitter: str, language: str | None) -> Documents:
     """A text file as a side of one document without an id."""
-    if splitter == "sentencex" and language is None:
-        raise OptionError("--splitter sentencex: needs the languages, such as --languages de,en")
     lines = list(iterate_lines(path))
     if next((line for line in lines if line.strip()), "").lstrip().startswith("{"):
         raise OptionError(f"{shown(path)}: looks like JSON lines; write them to a .jsonl file")
-    code = language and to_iso639_1(language)
-    sentences, positions = number_sentences("\n".join(lines), splitter, code)
+    sentences, positions = number_sentences("\n".join(lines), splitter)
     lengths = [len(sentences)]
     return Documents(shown(path), language, [""], [None], [None], lengths, sentences, positions)
 

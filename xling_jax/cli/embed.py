@@ -29,7 +29,7 @@ from xling_jax.files.embeddings import FORMATS, PRECISIONS, read_embeddings, wri
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import counted, track
 from xling_jax.options import OptionError, require_file, wrong_use
-from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
+from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP
 
 _logger = logging.getLogger(__name__)
 
@@ -95,10 +95,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     for name in ("model", "input"):
         if not getattr(args, name):
             raise OptionError(f"{flag(name)} is required, except with --join")
-    if args.splitter:
-        if not args.documents:
-            raise OptionError("--splitter: requires --documents")
-        check_splitter(args.splitter)
+    if args.splitter and not args.documents:
+        raise OptionError("--splitter: requires --documents")
     if args.prompt is not None and args.prompt_name is not None:
         raise OptionError("--prompt and --prompt-name: give only one of them")
     if args.precision != "float32" and args.format != "npy":
@@ -115,13 +113,10 @@ def _embed(args: argparse.Namespace) -> None:
     if args.prompt is not None or args.prompt_name is not None:
         with wrong_use(f"--prompt-name {args.prompt_name}"):
             encoder = encoder.with_prompt(args.prompt, args.prompt_name)
-    splitter = args.splitter or "rule"
     unit = "document" if args.documents else "sentence"
 
     def texts() -> Iterator[Any]:
-        if args.documents:
-            return read_texts(args.input, splitter=splitter)
-        return iterate_lines(args.input)
+        return read_texts(args.input) if args.documents else iterate_lines(args.input)
 
     # Reading the file twice is cheap compared to encoding it: a broken line is found before hours
     # of work, and the time left is known. A pipe can be read only once.
@@ -133,9 +128,7 @@ def _embed(args: argparse.Namespace) -> None:
     stats = EncodeStats()
     options = {"normalize": args.normalize, "stats": stats}
     if args.documents:
-        # With sentencex, texts come split by their own languages.
-        split = "rule" if splitter == "sentencex" else splitter
-        own = encoder.document_inputs(own, "sentences", splitter=split)
+        own = encoder.document_inputs(own, "sentences", splitter=args.splitter or "rule")
         chunks = encoder.encode_document_stream(own, **options)
     else:
         chunks = encoder.encode_stream(own, **options)

@@ -15,7 +15,7 @@ from xling_jax.documents.lawdr import WEIGHTINGS, Lawdr
 from xling_jax.documents.records import Documents
 from xling_jax.options import option
 from xling_jax.text.languages import to_iso639_1
-from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP, check_splitter
+from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP
 
 _logger = logging.getLogger(__name__)
 
@@ -33,11 +33,7 @@ def read_rank(text: str) -> int | str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlignmentOptions:
-    """Options of everything that aligns documents by LAWDR; see `Lawdr` and `align_documents`.
-
-    Raises:
-        OptionError: if they are inconsistent.
-    """
+    """Options of everything that aligns documents by LAWDR; see `Lawdr` and `align_documents`."""
 
     debias: int | str = option(
         AUTO,
@@ -67,9 +63,6 @@ class AlignmentOptions:
         "auto", "search backend; auto: JAX on an accelerator, otherwise NumPy", knn.BACKENDS
     )
     seed: int = 0  # of the samples of sentences, the split, the SVM and the cross-validation
-
-    def __post_init__(self):
-        check_splitter(self.splitter)
 
     def match(
         self,

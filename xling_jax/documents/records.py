@@ -220,13 +220,12 @@ def read_documents(
             continue
         where = f"{shown(path)}:{number}"
         record, text = _parse_record(line, where)
-        language, url = _name_field(record, "lang", where), record.get("url")
-        code = languages_lib.to_iso639_1(language)
+        url = record.get("url")
         yield Document(
             number,
             _name_field(record, "id", where),
-            language,
-            *number_sentences(text, splitter, code),
+            _name_field(record, "lang", where),
+            *number_sentences(text, splitter),
             None if domain is None else _name_field(record, domain, where),
             url if isinstance(url, str) and url.strip() else None,
         )
@@ -251,7 +250,6 @@ def read_folder(path: str | Path, language: str, *, splitter: str = "rule") -> I
         OSError: if one cannot be read.
     """
     suffixes = re.compile(rf"(\.txt)?({COMPRESSED})?$", re.IGNORECASE)
-    code = languages_lib.to_iso639_1(language)
     files: dict[str, Path] = {}
     for file in sorted(Path(path).rglob("*")):
         inside = file.relative_to(path)
@@ -267,14 +265,11 @@ def read_folder(path: str | Path, language: str, *, splitter: str = "rule") -> I
     if not files:
         raise ValueError(f"{path}: must hold text files, one document each; found none")
     for number, (name, file) in enumerate(files.items(), 1):
-        text = "\n".join(iterate_lines(file))
-        numbered = number_sentences(text, splitter, code)
+        numbered = number_sentences("\n".join(iterate_lines(file)), splitter)
         yield Document(number, name, language, *numbered, None, None)
 
 
-def number_sentences(
-    text: str | Sequence[str], splitter: str, language: str
-) -> tuple[list[str], list[int]]:
+def number_sentences(text: str | Sequence[str], splitter: str) -> tuple[list[str], list[int]]:
     """The nonblank sentences of a document, and the position of each among all, from 0.
 
     Blank sentences count; with the splitter "lines" positions are those of lines, blank or not.
@@ -286,32 +281,23 @@ def number_sentences(
         lines = enumerate(text.split("\n"))
         numbered = ((n, s) for n, line in lines for s in split_sentences(line, splitter="lines"))
     else:
-        numbered = enumerate(split_sentences(text, splitter=splitter, language=language))
+        numbered = enumerate(split_sentences(text, splitter=splitter))
     filled = [(n, sentence) for n, sentence in numbered if sentence.strip()]
     return [sentence for _, sentence in filled], [n for n, _ in filled]
 
 
-def read_texts(path: str | Path, *, splitter: str = "rule") -> Iterator[str | list[str]]:
+def read_texts(path: str | Path) -> Iterator[str | list[str]]:
     """Reads documents to embed, one per line, blank lines included: texts, or lists of sentences.
 
     Lines are JSON with `text` or `sentences` if the file name has `.jsonl` or the first nonblank
-    line begins with "{"; otherwise plain text. The splitter "sentencex" splits texts here, by the
-    language in `lang`; others leave them whole for the encoder to split.
+    line begins with "{"; otherwise plain text.
     """
     records = True if ".jsonl" in Path(path).name else None
     for number, line in enumerate(iterate_lines(path), 1):
-        where = f"{shown(path)}:{number}"
-        record, text = {}, line
-        if line.strip():
-            records = line.startswith("{") if records is None else records
-            record, text = _parse_record(line, where) if records else ({}, line)
-            if splitter == "sentencex" and isinstance(text, str):
-                if not isinstance(language := record.get("lang"), str):
-                    way_out = "needs JSON with 'lang'; or use 'rule'"
-                    raise ValueError(f"{where}: splitter 'sentencex' {way_out}")
-                code = languages_lib.to_iso639_1(language)
-                text = split_sentences(text, splitter=splitter, language=code)
-        yield text
+        if records is None and line.strip():
+            records = line.startswith("{")
+        is_record = records and line.strip()
+        yield _parse_record(line, f"{shown(path)}:{number}")[1] if is_record else line
 
 
 def read_pairs_of_ids(

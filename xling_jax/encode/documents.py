@@ -54,7 +54,6 @@ def document_inputs(
     vocab: Vocabulary | None = None,
     room: int = 0,
     splitter: str = "rule",
-    language: str | None = None,
 ) -> Iterator[list[str]]:
     """Yields, for each document, the texts that are encoded, one vector each; [""] if it is empty.
 
@@ -66,7 +65,7 @@ def document_inputs(
     if mode in ("sequence", "windows"):
         whole = (d if isinstance(d, str) else " ".join(document_sentences(d)) for d in documents)
         return map(word_windows, whole) if mode == "windows" else ([text] for text in whole)
-    split = (document_sentences(d, splitter=splitter, language=language) for d in documents)
+    split = (document_sentences(d, splitter=splitter) for d in documents)
     if mode == "sentences":
         return split
     blocks = iter(lambda: list(islice(split, _BLOCK_DOCUMENTS)), [])

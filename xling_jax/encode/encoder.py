@@ -513,7 +513,6 @@ class Encoder:
         mode: str = "sentences",
         pooling: str = "mean",
         splitter: str = "rule",
-        language: str | None = None,
         batch_size: int | None = None,
         normalize: bool = False,
         show_progress: bool = False,
@@ -528,7 +527,6 @@ class Encoder:
                 encoder ends.
             pooling: "mean" of these vectors, or "max", in each dimension.
             splitter: see `split_sentences`.
-            language: of the texts, for "sentencex".
             batch_size: as for `encode`.
             normalize: scale the document vectors, but not those of sentences, to length 1.
             show_progress: as for `encode`.
@@ -537,7 +535,7 @@ class Encoder:
         """
         check_collection(documents, "documents")
         documents = list(documents)
-        inputs = self.document_inputs(documents, mode, splitter=splitter, language=language)
+        inputs = self.document_inputs(documents, mode, splitter=splitter)
         chunks = [np.empty((0, self.dim), np.float32)]
         with Progress("encode", len(documents), "document", show=show_progress) as progress:
             for chunk in self.encode_document_stream(
@@ -553,15 +551,13 @@ class Encoder:
         mode: str = "sentences",
         *,
         splitter: str = "rule",
-        language: str | None = None,
     ) -> Iterator[list[str]]:
         """Yields the texts to encode for each document; arguments as `encode_documents`."""
         from xling_jax.encode.documents import document_inputs
 
         taken = len(self.vocab.encode([self._prompt])[0]) if self._prompt else 0
         room = max(1, self._room - taken)
-        split = {"splitter": splitter, "language": language}
-        return document_inputs(documents, mode, vocab=self.vocab, room=room, **split)
+        return document_inputs(documents, mode, vocab=self.vocab, room=room, splitter=splitter)
 
     @checks_numbers
     def encode_document_stream(

@@ -15,7 +15,7 @@ import numpy as np
 from xling_jax.files.whole import write_whole
 
 _PACKAGES = ("xling_jax", "numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece")
-_PACKAGES += ("sentencex", "tokenizers")
+_PACKAGES += ("tokenizers",)
 
 
 @dataclass(frozen=True)

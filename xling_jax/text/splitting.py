@@ -1,23 +1,18 @@
 """Sentences and words of a text.
 
-Sentences are split by a built-in rule, at line breaks, as LASER does, or by the sentencex library.
-The caller always chooses the splitter: vectors must not depend on what is installed.
+A rule splits text into sentences, or line breaks do; the caller chooses. What another program has
+split is given as lists of sentences.
 """
 
-import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from xling_jax.registry import check_choice
 
-# "rule": punctuation; "sentencex": punctuation, abbreviations and quotes of a language; "laser":
-# each "." that stands alone in tokenized text, as LASER splits MLDoc; "lines": text split before.
-SPLITTERS = ("rule", "sentencex", "laser", "lines")
+SPLITTERS = ("rule", "lines")
 SPLITTERS_HELP = (
-    "finds sentences in 'text': by punctuation (rule), by the rules of the language in 'lang' "
-    "(sentencex, pip install 'xling_jax[sentences]'), at each separate '.' of tokenized text "
-    "(laser), or at line breaks only (lines)"
+    "finds sentences in 'text': by punctuation and line breaks (rule), or at line breaks only "
+    "(lines)"
 )
 
 # Closing quotes and brackets after a sentence.
@@ -31,7 +26,6 @@ _SENTENCE_END = re.compile(
 )
 # The next letter, if little more than an opening quote and dashes precede it.
 _NEXT_LETTER = re.compile(r"[\W_]{1,8}([^\W_])")
-_WHITE_SPACE_OR_SURROGATE = re.compile(r"\s|[\ud800-\udfff]")
 
 # Scripts without spaces. Their mean word lengths are about two characters in Chinese and Japanese,
 # and five in Thai, Lao, Burmese and Khmer.
@@ -47,43 +41,22 @@ _WORD = re.compile(
 )
 
 
-def check_splitter(splitter: str) -> None:
-    """Raises `ValueError` if a splitter is unknown or not installed."""
-    check_choice("splitter", splitter, SPLITTERS)
-    if splitter == "sentencex":
-        _sentencex()
-
-
-def split_sentences(text: str, *, splitter: str = "rule", language: str | None = None) -> list[str]:
+def split_sentences(text: str, *, splitter: str = "rule") -> list[str]:
     """Cuts a text into sentences, at least at its line breaks.
 
-    Args:
-        text: any text.
-        splitter: one of `SPLITTERS`. "rule" cuts after sentence-final punctuation of any script;
-            after `.!?…` only before white space, and before a lower-case letter only if the text
-            has no capitals. "sentencex" follows the rules of a language. "laser" cuts at each
-            separate "." token and ignores line breaks. "lines" cuts at line breaks only.
-        language: ISO 639-1 code, subtags ignored; required by "sentencex", which falls back to
-            related languages and finally to English.
+    The splitter is one of `SPLITTERS`. "rule" cuts after sentence-final punctuation of any script;
+    after `.!?…` only before white space, and before a lower-case letter only if the text has no
+    capitals. "lines" cuts at line breaks only.
 
     Returns the sentences without surrounding white space, none empty; together they are the text,
-    except for white space. ValueError if the splitter is unknown, not installed or has no language.
+    except for white space. ValueError if the splitter is unknown.
     """
-    check_splitter(splitter)
-    if splitter == "laser":
-        return _split_by_laser(text)
-    lines = text.splitlines()
-    if splitter == "lines":
-        pieces = lines
-    elif splitter == "rule":
+    check_choice("splitter", splitter, SPLITTERS)
+    pieces = text.splitlines()
+    if splitter == "rule":
         # The case of the next letter means nothing in text without capitals.
         all_small = text.islower()
-        pieces = [piece for line in lines for piece in _split_by_rule(line, all_small)]
-    else:
-        if language is None:
-            raise ValueError(f"splitter={splitter!r} needs a language; pass one, or use 'rule'")
-        code = re.split("[-_]", language.strip().lower(), maxsplit=1)[0]
-        pieces = [piece for line in lines for piece in _split_by_library(line, code)]
+        pieces = [piece for line in pieces for piece in _split_by_rule(line, all_small)]
     return [stripped for piece in pieces if (stripped := piece.strip())]
 
 
@@ -96,34 +69,6 @@ def _split_by_rule(line: str, all_small: bool) -> list[str]:
                 continue
         ends.append(match.end())
     return [line[start:end] for start, end in zip(ends, [*ends[1:], None])]
-
-
-def _split_by_laser(text: str) -> list[str]:
-    pieces: list[list[str]] = [[]]
-    for word in text.split():
-        if pieces[-1][-1:] == ["."]:
-            pieces.append([])
-        pieces[-1].append(word)
-    return [" ".join(piece) for piece in pieces if piece]
-
-
-def _split_by_library(line: str, code: str) -> list[str]:
-    # sentencex 1.0.32 crashes on "point B\u00a0." (white space of several bytes), and UTF-8 cannot
-    # represent surrogates. Replacing characters one to one keeps the positions of cuts.
-    plain = _WHITE_SPACE_OR_SURROGATE.sub(" ", line)
-    ends = list(accumulate(map(len, _sentencex()(code, plain)), initial=0))
-    return [line[start:end] for start, end in zip(ends, [*ends[1:], None])]
-
-
-@functools.cache
-def _sentencex() -> Callable[[str, str], list[str]]:
-    try:
-        from sentencex import segment
-    except ImportError:
-        raise ValueError(
-            "splitter='sentencex': pip install 'xling_jax[sentences]', or use splitter='rule'"
-        ) from None
-    return segment
 
 
 def check_texts(sentences: Iterable[str], name: str = "sentences") -> list[str]:
@@ -169,16 +114,14 @@ def checked_texts(texts: Iterable[str], name: str) -> Iterator[str]:
         yield text
 
 
-def document_sentences(
-    document: str | Sequence[str], *, splitter: str = "rule", language: str | None = None
-) -> list[str]:
+def document_sentences(document: str | Sequence[str], *, splitter: str = "rule") -> list[str]:
     """Returns the sentences of a document, [""] if it has none.
 
     The document is a text, split by `split_sentences`, or sentences, of which blank ones are
     dropped; ValueError if it is neither, or for the splitter.
     """
     if isinstance(document, str):
-        sentences = split_sentences(document, splitter=splitter, language=language)
+        sentences = split_sentences(document, splitter=splitter)
     else:
         sentences = [sentence for sentence in check_texts(document) if sentence.strip()]
     return sentences or [""]
