@@ -59,7 +59,7 @@ from xling_jax.corpora.prepared import (
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.row_vectors import TEACHER, write_row_vectors
 from xling_jax.corpora.shards import VALIDATION
-from xling_jax.corpora.specs import check_downloaded, local_name, names_below, open_corpus
+from xling_jax.corpora.specs import local_name, names_below, open_corpus
 from xling_jax.corpora.stages import (
     FORMAT_VERSION,
     Stage,
@@ -303,7 +303,6 @@ class _Run:
         """Cleans each corpus that is not cleaned yet; spec -> text."""
         stages = {spec: self._text_stage(spec) for spec in self._preparation.corpora}
         missing = [spec for spec, stage in stages.items() if stage.read() is None]
-        check_downloaded(self._readers[spec] for spec in missing)
         if missing:
             hashes = {number: text.key for text in self._held_out for number in text.read()}
             pairs = [tuple(pair.split("-")) for pair in self._preparation.pairs]

@@ -18,7 +18,7 @@ N rows of each; slices of datasets are those of TFDS. Reading streams; nothing i
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xling_jax.corpora.readers import READERS
@@ -99,21 +99,6 @@ def names_kind(spec: str) -> bool:
     """Returns whether a corpus is written as `KIND:WHERE`, and not as the path of a file."""
     kind, _, where = spec.partition(":")
     return bool(where) and (kind in READERS or bool(_OUTSIDE.fullmatch(spec)))
-
-
-def check_downloaded(corpora: Iterable[Reader]) -> None:
-    """Raises if the user has to download something first, with the command that does."""
-    commands: dict[str, list[str]] = {}
-    for reader in corpora:
-        for url, path in reader.to_download().items():
-            urls = commands.setdefault(str(path.parent), [])
-            urls += [url] if url not in urls else []
-    if commands:
-        words = "; ".join(f"wget -P {where} {' '.join(urls)}" for where, urls in commands.items())
-        raise FileNotFoundError(
-            f"data.corpora: files are missing; download them with {words} (TFDS_DATA_DIR is "
-            "another place), or name your own text with --config.data.corpora"
-        )
 
 
 def names_below(paths: Sequence[str]) -> list[str]:

@@ -63,22 +63,22 @@ class EuroparlV7(tfds.core.GeneratorBasedBuilder):
     def _archives(self) -> dict[str, Path]:
         """Address -> where it belongs, of the archive of each language but English."""
         top = Path(self.data_dir).parents[2]  # below are the name, the configuration, the version
+        directory = top / "downloads/manual" / self.name
         names = [f"{code}-en.tgz" for code in self._others]
-        return {
-            f"https://www.statmt.org/europarl/v7/{name}": top
-            / "downloads/manual"
-            / self.name
-            / name
-            for name in names
-        }
+        return {f"https://www.statmt.org/europarl/v7/{name}": directory / name for name in names}
 
     @property
     def _others(self) -> list[str]:
         return [code for code in self.builder_config.languages if code != "en"]
 
-    def to_download(self) -> dict[str, Path]:
-        """The archives that are not there yet: address -> where it belongs."""
-        return {url: path for url, path in self._archives().items() if not path.is_file()}
+    def check_archives(self) -> None:
+        """Raises if the user has to download an archive first, with the command that does."""
+        for url, path in self._archives().items():
+            if not path.is_file():
+                raise FileNotFoundError(
+                    f"{path}: no such file; wget -P {path.parent} {url}, and likewise for each "
+                    "language but English (TFDS_DATA_DIR is another place)"
+                )
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager):
         directories = dl_manager.extract([*self._archives().values()])

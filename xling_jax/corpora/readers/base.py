@@ -5,7 +5,6 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import parse_qsl
 
@@ -118,10 +117,6 @@ class Reader:
     def moved(self, move: Callable[[str], str]) -> str:
         """Returns WHERE with its path or pattern replaced by `move(path)`."""
         return move(self.path) + self.where[len(self.path) :]
-
-    def to_download(self) -> dict[str, Path]:
-        """Lists files that the user has to download first: address -> where it belongs."""
-        return {}
 
 
 def _first_rows(rows: Iterator[Row], limit: int) -> Iterator[Row]:

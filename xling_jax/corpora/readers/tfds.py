@@ -7,7 +7,6 @@ already in the data directory as tfrecord is read as it is, which needs TensorFl
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.readers.base import Reader, Row
@@ -49,7 +48,10 @@ class TfdsReader(Reader):
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
         """Reads a row from each example; prepares the dataset first if necessary."""
-        return _read_rows(self._make_builder(), self._name, self._split, languages)
+        builder = self._make_builder()
+        if hasattr(builder, "check_archives") and not builder.is_prepared():
+            builder.check_archives()
+        return _read_rows(builder, self._name, self._split, languages)
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
         """None: its name and version define a dataset."""
@@ -58,12 +60,6 @@ class TfdsReader(Reader):
     def moved(self, move: Callable[[str], str]) -> str:
         """WHERE as it is: TFDS finds datasets by itself."""
         return self.where
-
-    def to_download(self) -> dict[str, Path]:
-        builder = self._make_builder()
-        if builder.is_prepared() or not hasattr(builder, "to_download"):
-            return {}
-        return builder.to_download()
 
     def _make_builder(self) -> "tfds.core.DatasetBuilder":
         """The builder of the dataset, in a format that can be read without TensorFlow."""
