@@ -91,13 +91,13 @@ def test_data_and_vocabulary_of_a_run_with_checkpoints_are_not_replaced(place, c
         ("cleaning.max_words=6",): ours.format("cleaning.max_words was 100, now 6"),
         ("data.validation_pairs=14",): ours.format("data.validation_pairs was 15, now 14"),
         (f"data.corpora=('tsv:{corpus}[:200]',)",): ours.format(
-            f"the text of tsv:{corpus}[:200] has changed"
+            f"data.corpora was ['tsv:{corpus}'], now ['tsv:{corpus}[:200]']"
         ),
         ("vocab.size=100",): ours.format("vocab.size was 120, now 100"),
         ("vocab.lowercase=False",): ours.format("vocab.lowercase was True, now False"),
         ("seed=1",): ours.format("seed was 0, now 1"),
         (f"evaluation.retrieval=({str(other)!r},)", "train.best_metric=other/error"): (
-            "other.tsv is held out now and was not"
+            "other data: other text is held out; to continue as it began, "
         ),
     }.items():
         train = command(place, *(f"--config.{override}" for override in overrides))

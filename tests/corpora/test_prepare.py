@@ -282,8 +282,11 @@ def test_data_to_keep_are_those_of_the_same_corpora_in_the_same_order(tmp_path):
     first = prepare(workdir=tmp_path / "w", **settings(*specs))
     assert prepare(workdir=tmp_path / "w", keep=True, **settings(*specs)) == first
     for others in (specs[:2], sorted(specs)):
-        with pytest.raises(ValueError, match="data.corpora has fewer, or another order"):
+        with pytest.raises(ValueError, match="data.corpora was "):
             prepare(workdir=tmp_path / "w", keep=True, **settings(*others))
+    write_corpus(tmp_path / "a.tsv", 60, seed=9)
+    with pytest.raises(ValueError, match=f"other data: the text of {specs[1]} has changed; choose"):
+        prepare(workdir=tmp_path / "w", keep=True, **settings(*specs))
 
 
 @pytest.mark.parametrize(

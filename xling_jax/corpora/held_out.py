@@ -9,7 +9,7 @@ import functools
 import glob
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from xling_jax.corpora.options import Preparation
@@ -69,25 +69,6 @@ def _held_out_corpus(
     texts = lambda: (text for row in reader.rows(codes) for text in row.texts.values())
     read = lambda: {*map(content_hash, texts())} - {0}
     return HeldOutText(spec, key, excluded, read)
-
-
-def held_out_changes(before: Mapping[str, str], now: Sequence[HeldOutText]) -> list[str]:
-    """How the text held out differs from that `before`, key -> name, with the way back."""
-    names = {text.key: text.name for text in now}
-    changes = [
-        f"{name} {change}"
-        for these, others, change in (
-            (names, before, "is held out now and was not"),
-            (before, names, "was held out and is not now"),
-        )
-        for key, name in sorted(these.items(), key=lambda item: item[1])
-        if key not in others
-    ]
-    way_back = (
-        "to continue as it began, --config.data.hold_out_evaluation=False "
-        f'--config.data.exclude="{tuple(sorted({*before.values()}))}"'
-    )
-    return [f"{', '.join(changes)} ({way_back})"] if changes else []
 
 
 def held_out_files(paths: Iterable[str], option: str = "data.exclude") -> list[str]:

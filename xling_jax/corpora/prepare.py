@@ -33,7 +33,7 @@ import numpy as np
 import sentencepiece
 
 from xling_jax.corpora.cleaning import REASONS, RowCleaner
-from xling_jax.corpora.held_out import find_held_out, held_out_changes
+from xling_jax.corpora.held_out import find_held_out
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.pair_text import (
     ChunkCleaner,
@@ -276,28 +276,28 @@ class _Run:
         if (before := recorded_options(manifest)) is None:
             return
         preparation = self._preparation
-        changes = functools.partial(changed_options, before, plain_options(preparation))
-        keys = {spec: self._text_stage(spec).key for spec in preparation.corpora}
+        keys = [self._text_stage(spec).key for spec in preparation.corpora]
         # In the order of the config; the manifest sorts them.
         made = [manifest.get("corpora", {}).get(spec) for spec in before["corpora"]]
-        reasons = changes("cleaning.") + changes("data.")
-        if not reasons and [*keys.values()] != made:
-            reasons = held_out_changes(manifest.get("held_out", {}), self._held_out)
-            reasons += [
-                f"the text of {spec} has changed" for spec in keys if keys[spec] not in made
-            ]
-            reasons.append("data.corpora has fewer, or another order")
-        if not reasons:
-            given = given_vocab(preparation)
-            key = vocab_key(vocab_facts(preparation, [*keys.values()], given))
-            if (read_json(self._workdir / "vocab" / "vocab.json") or {}).get("stage", key) != key:
-                reasons = changes("vocab.") + changes("seed")
-                reasons.append("the vocabulary would be another one")
-        if reasons:
-            raise ValueError(
-                f"{self._workdir}: its checkpoints were trained on other data: {reasons[0]}; "
-                "choose another --workdir or restore it"
+        reasons = changed_options(before, plain_options(preparation))
+        if keys == made and not any(name.startswith(("cleaning.", "data.")) for name in reasons):
+            key = vocab_key(vocab_facts(preparation, keys, given_vocab(preparation)))
+            vocab = read_json(self._workdir / "vocab" / "vocab.json") or {}
+            if vocab.get("stage", key) == key:
+                return
+        held_out = manifest.get("held_out", {})
+        if held_out.keys() != {text.key for text in self._held_out}:
+            reasons.append(
+                "other text is held out; to continue as it began, "
+                "--config.data.hold_out_evaluation=False "
+                f'--config.data.exclude="{tuple(sorted({*held_out.values()}))}"'
             )
+        changed = [spec for spec, key in zip(preparation.corpora, keys) if key not in made]
+        what = f"the text of {', '.join(changed)}" if changed else "the vocabulary"
+        raise ValueError(
+            f"{self._workdir}: its checkpoints were trained on other data: "
+            f"{'; '.join(reasons) or f'{what} has changed'}; choose another --workdir or restore it"
+        )
 
     def _clean(self) -> dict[str, PairText]:
         """Cleans each corpus that is not cleaned yet; spec -> text."""

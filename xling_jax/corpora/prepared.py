@@ -84,16 +84,13 @@ def recorded_options(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     return json.loads(json.dumps(found))
 
 
-def changed_options(before: Mapping[str, Any], now: Mapping[str, Any], start: str) -> list[str]:
-    """The options whose names in a config have this beginning, and that have changed."""
-    old, new = (
-        {
-            f"{section}.{key}": x
-            for section in ("cleaning", "vocab")
-            for key, x in o[section].items()
-        }
-        | {"data.validation_pairs": o["validation_pairs"], "seed": o["seed"]}
-        for o in (before, now)
+def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What has changed of the options of text and vocabulary, by their names in a config."""
+    named = lambda options: (
+        {f"cleaning.{name}": value for name, value in options["cleaning"].items()}
+        | {f"data.{name}": options[name] for name in ("corpora", "pairs", "validation_pairs")}
+        | {f"vocab.{name}": value for name, value in options["vocab"].items()}
+        | {"seed": options["seed"]}
     )
-    names = [name for name in new if name.startswith(start) and old[name] != new[name]]
-    return [f"{name} was {old[name]!r}, now {new[name]!r}" for name in names]
+    old = named(before)
+    return [f"{k} was {old[k]!r}, now {new!r}" for k, new in named(now).items() if old[k] != new]
