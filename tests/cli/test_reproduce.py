@@ -7,7 +7,8 @@ import pytest
 
 from xling_jax.cli.main import main
 from xling_jax.cli.reproduce import PAPERS, TABLES
-from xling_jax.cli.reproduce_tasks import DATA, TASKS, Reproduction, needed
+from xling_jax.cli.reproduce_runs import Reproduction
+from xling_jax.cli.reproduce_tasks import DATA, TASKS, needed
 from xling_jax.papers import made_up
 
 _EXHAUSTIVE = pytest.mark.exhaustive

@@ -16,7 +16,7 @@ from pathlib import Path
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, require_file, wrong_use
 from xling_jax.papers import gong, li_mak, mao, yu
-from xling_jax.papers.tables import SCALES, Table
+from xling_jax.papers.tables import SCALES, Measured, Table
 from xling_jax.registry import check_choice
 
 _logger = logging.getLogger(__name__)
@@ -78,7 +78,8 @@ def _run(args: argparse.Namespace) -> None:
         raise OptionError(f"--seeds {args.seeds}: must be at least 1")
     tables = _chosen(args.table, args.row)
     _prepare(args, tables)
-    from xling_jax.cli.reproduce_tasks import TASKS, Measured, Reproduction
+    from xling_jax.cli.reproduce_runs import Reproduction
+    from xling_jax.cli.reproduce_tasks import TASKS
     from xling_jax.papers import page
 
     where = (args.workdir, args.data, args.scale, args.encoders)

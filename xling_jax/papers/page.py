@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jinja2
 
 from xling_jax.files.whole import json_text, write_whole
-from xling_jax.papers.tables import Cells, Key, Pair, Table, compare, published
+from xling_jax.papers.tables import Cells, Key, Measured, Pair, Table, compare, published
 from xling_jax.version import __version__
 
 # Points at which the color of a difference saturates.
@@ -55,15 +55,15 @@ def _cell(place: tuple[str, str], key: Key, pair: Pair, plain: bool, values: lis
 class Result:
     """A table such as "yu-2", measured at a scale.
 
-    `measured` is row -> what was measured with each seed; it has cells, notes, pictures and facts.
+    `measured` is row -> what was measured with each seed.
     """
 
     name: str
     table: Table
     scale: str
-    measured: Mapping[str, Sequence[Any]]
+    measured: Mapping[str, Sequence[Measured]]
 
-    def systems(self) -> Iterator[tuple[str, Sequence[Any], Cells]]:
+    def systems(self) -> Iterator[tuple[str, Sequence[Measured], Cells]]:
         """Label, our measurements and published cells: published systems first, then ours."""
         theirs = published(self.name)
         compared = {row.name: row.compared for row in self.table.rows}

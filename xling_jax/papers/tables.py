@@ -6,6 +6,7 @@ import importlib.resources
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 SCALES = ("smoke", "small", "base", "paper")
@@ -122,6 +123,29 @@ class Table:
     means_only: bool = False
     plain: tuple[str, ...] = ()
     means: tuple[Key, ...] = ()
+
+
+@dataclass
+class Measured:
+    """Cells, notes on some of them, pictures, and facts about the data."""
+
+    cells: Cells = field(default_factory=dict)
+    notes: dict[Key, str] = field(default_factory=dict)
+    pictures: list[Path] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+
+    def update(self, other: "Measured") -> None:
+        """Adds what another part has."""
+        self.cells |= other.cells
+        self.notes |= other.notes
+        self.pictures += other.pictures
+        self.facts += [fact for fact in other.facts if fact not in self.facts]
+
+    def add_matrix(self, measure: str, matrix: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Adds the shares of a matrix of results.json, source -> target, in percent."""
+        for source, row in matrix.items():
+            known = {target: 100 * value for target, value in row.items() if value is not None}
+            self.cells |= {Key(measure, source, target): v for target, v in known.items()}
 
 
 @functools.cache
