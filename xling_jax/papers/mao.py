@@ -41,10 +41,14 @@ def _both(pairs, mldoc: str = "ugt", xsr: str = "all", **settings) -> tuple[Part
     return tuple(part for pair in parts for part in pair)
 
 
-def _other(encoder: Run | Published, task: str) -> tuple[Part, ...]:
+def _mldoc_of(encoder: Run | Published, options=_LINEAR) -> tuple[Part, ...]:
     """The two directions of each pair of an encoder of several languages."""
-    measure, options = ("MLDoc", _LINEAR) if task == "classification" else ("XSR", {})
-    return tuple(Part(encoder, task, measure, tuple(p.split("-")), options) for p in _PAIRS)
+    pairs = (tuple(pair.split("-")) for pair in _PAIRS)
+    return tuple(Part(encoder, "classification", "MLDoc", pair, options) for pair in pairs)
+
+
+def _xsr_of(encoder: Run | Published) -> tuple[Part, ...]:
+    return tuple(Part(encoder, "xsr", "XSR", tuple(pair.split("-"))) for pair in _PAIRS)
 
 
 _OBJECTIVES = {
@@ -106,15 +110,9 @@ TABLES = {
     "mao-3": Table(
         "Table 3: MLDoc",
         (
-            Row(
-                "mBERT",
-                tuple(
-                    Part(MBERT, "classification", "MLDoc", tuple(p.split("-")), FINE_TUNED)
-                    for p in _PAIRS
-                ),
-            ),
-            Row("LASER", _other(LASER_1, "classification")),
-            Row("T-LASER", _other(CT_LASER, "classification")),
+            Row("mBERT", _mldoc_of(MBERT, FINE_TUNED)),
+            Row("LASER", _mldoc_of(LASER_1)),
+            Row("T-LASER", _mldoc_of(CT_LASER)),
             Row("ours", tuple(_mldoc(pair) for pair in _PAIRS)),
             Row("UGT+align+sim", tuple(_mldoc(pair, "all") for pair in _PAIRS)),
         ),
@@ -125,7 +123,7 @@ TABLES = {
     "mao-4": Table(
         "Table 4: retrieval (XSR)",
         (
-            Row("LASER", _other(LASER_1, "xsr")),
+            Row("LASER", _xsr_of(LASER_1)),
             Row("ours", tuple(_xsr(pair) for pair in _PAIRS)),
             Row("ours, by margin", tuple(_xsr(p, similarity="margin") for p in _PAIRS), "ours"),
         ),
@@ -144,10 +142,7 @@ TABLES = {
     "mao-8": Table(
         "Table 8: the distilled encoder of Reimers and Gurevych (2020)",
         (
-            Row(
-                "Reimers and Gurevych 2020",
-                (*_other(_REIMERS, "classification"), *_other(_REIMERS, "xsr")),
-            ),
+            Row("Reimers and Gurevych 2020", (*_mldoc_of(_REIMERS), *_xsr_of(_REIMERS))),
             Row("ours", _both(_PAIRS)),
         ),
         f"{_MIXED}{_MLDOC}{_XSR}Theirs is from --encoders.",

@@ -21,10 +21,6 @@ _SIMILARITY = Run("similarity_loss", small=_SMALL | _WEAK, text=_TEXT)
 _BOTH = _SIMILARITY.changed(objective__encoder_l2__weight=1e-4)
 
 
-def _europarl(run: Run) -> Part:
-    return Part(run, "retrieval", languages=_SIX)
-
-
 def _mldoc(
     run: Run = _SIMILARITY,
     documents: str = "sentences-mean",
@@ -34,12 +30,6 @@ def _mldoc(
 ) -> Part:
     options = {"classifiers": "logreg", "documents": documents, **options}
     return Part(run, "classification", measure, _SIX, options, checkpoint)
-
-
-def _systems(part) -> tuple[Row, ...]:
-    names = {"NMT only": _NMT, "encoder weight regularization": _L2, "similarity loss": _SIMILARITY}
-    names["similarity loss and encoder weight regularization"] = _BOTH
-    return tuple(Row(name, (part(run),)) for name, run in names.items())
 
 
 COST = "4 GPUs, 1.5 days a run (paper)"
@@ -69,7 +59,15 @@ TABLES = {
     ),
     "yu-2": Table(
         "Table 2: Europarl, is the nearest sentence the translation?",
-        _systems(_europarl),
+        tuple(
+            Row(name, (Part(run, "retrieval", languages=_SIX),))
+            for name, run in (
+                ("NMT only", _NMT),
+                ("encoder weight regularization", _L2),
+                ("similarity loss", _SIMILARITY),
+                ("similarity loss and encoder weight regularization", _BOTH),
+            )
+        ),
         "The nearest by cosine; the diagonal searches a language in itself and finds copies; means "
         "include it. The paper prints part of weight regularization: its means here are over the "
         "cells printed.",
