@@ -39,11 +39,6 @@ class LanguageMatrix:
         """How many directions between two languages were measured."""
         return sum(source != target for source, target in self.cells)
 
-    @property
-    def has_diagonal(self) -> bool:
-        """True if languages were measured with themselves."""
-        return self.num_directions < len(self.cells)
-
     def array(self, name: str) -> np.ndarray:
         """[languages, languages] float64; NaN where nothing was measured."""
         rows = [
@@ -57,14 +52,19 @@ class LanguageMatrix:
         values = self.array(metric)
         return float(np.nanmean(values[~np.eye(len(values), dtype=bool)]))
 
-    def mean_of_all(self, metric: str) -> float:
-        """Mean over all cells, those of the diagonal included, as in Yu et al. (2018), Table 2."""
-        return float(np.nanmean(self.array(metric)))
+    def means_of_all(self) -> dict[str, float]:
+        """Means over all cells of the metrics that languages were measured with themselves by.
+
+        As in Yu et al. (2018), Table 2.
+        """
+        arrays = {metric: self.array(metric) for metric in self.metrics}
+        has_diagonal = lambda array: not np.isnan(np.diag(array)).all()
+        return {m: float(np.nanmean(array)) for m, array in arrays.items() if has_diagonal(array)}
 
     def scores(self) -> dict[str, float]:
         """Means over directions by metric; `METRIC_all` is with the diagonal, if that has it."""
         found = {metric: self.mean(metric) for metric in self.metrics}
-        return found | {f"{m}_all": self.mean_of_all(m) for m in self._metrics_of_all()}
+        return found | {f"{metric}_all": mean for metric, mean in self.means_of_all().items()}
 
     def to_dict(self) -> dict:
         """As plain numbers for JSON: directions that were not measured are left out."""
@@ -72,7 +72,7 @@ class LanguageMatrix:
             "languages": list(self.languages),
             "mean": {metric: self.mean(metric) for metric in self.metrics},
         }
-        if means := {metric: self.mean_of_all(metric) for metric in self._metrics_of_all()}:
+        if means := self.means_of_all():
             content["mean_of_all"] = means
         for name in (*self.metrics, *_COUNTS):
             rows = content[name] = {}
@@ -81,10 +81,6 @@ class LanguageMatrix:
                 if name in cell:
                     rows.setdefault(source, {})[target] = cell[name]
         return content
-
-    def _metrics_of_all(self) -> list[str]:
-        own = [cell for (source, target), cell in self.cells.items() if source == target]
-        return [metric for metric in self.metrics if any(metric in cell for cell in own)]
 
 
 def metric_title(metric: str) -> str:
@@ -102,15 +98,12 @@ def matrix_tables(matrix: LanguageMatrix, metrics: list[str], in_pairs: list[str
     """
     size = len(matrix.languages)
     header = [f"mean of {matrix.num_directions} directions", "%"]
-    header += [f"all {len(matrix.cells)}"] if matrix.has_diagonal else []
-    means = []
-    for metric in matrix.metrics:
-        row = [metric_title(metric), percent(matrix.mean(metric))]
-        if matrix.has_diagonal:
-            known = metric in matrix._metrics_of_all()
-            row.append(percent(matrix.mean_of_all(metric)) if known else "")
-        means.append(row)
-    tables = [markdown_table(header, means)]
+    rows = [[metric_title(metric), percent(matrix.mean(metric))] for metric in matrix.metrics]
+    if means := matrix.means_of_all():
+        header.append(f"all {len(matrix.cells)}")
+        for row, metric in zip(rows, matrix.metrics):
+            row.append(percent(means.get(metric, math.nan)))
+    tables = [markdown_table(header, rows)]
     if matrix.num_directions < _MIN_FILLED * size * (size - 1):
         tables.append(_pair_table(matrix, in_pairs))
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from xling_jax.eval.matrices import metric_title
 from xling_jax.eval.tasks import TASKS
 from xling_jax.report.runs import Run
 
@@ -22,8 +23,6 @@ _LOG_RATIO = 50  # Positive values that spread further than this get a logarithm
 _SPEED = ("per_second", "mfu", "mfu_without_padding", "padding_efficiency")
 _TITLES = {
     "error": "error",
-    "xsim": "xSIM",
-    "xsim_plus_plus": "xSIM++",
     "same": "accuracy within a language",
     "cross": "accuracy across languages",
 }
@@ -48,18 +47,16 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
             group = "Speed" if metric.endswith(_SPEED) else "Losses"
             title = name.removeprefix("train/").replace("/", " ").replace("_", " ")
         else:
-            group, title = "Development sets", f"{data} {metric_title(metric)}".strip()
+            group, title = (
+                "Development sets",
+                f"{data} {_TITLES.get(metric) or metric_title(metric)}".strip(),
+            )
             if all(0 <= value <= 1 for *_, values in lines for value in values):
                 lines = [(*line, [100 * value for value in values]) for *line, values in lines]
                 title += ", %"
         title += " (lower is better)" if metric in errors else ""
         groups[group].append(line_chart(title, lines))
     return {"groups": groups, "runs": {run.name: i for i, run in enumerate(runs) if run.curves}}
-
-
-def metric_title(metric: str) -> str:
-    """Title of a metric of a task, such as P@1."""
-    return _TITLES.get(metric, metric.replace("p_at_", "P@").replace("_", " "))
 
 
 def line_chart(
