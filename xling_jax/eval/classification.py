@@ -216,14 +216,11 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     def summary(cls, results: Mapping[str, Any]) -> list[tuple[str, dict[str, float], str]]:
         """One row for each protocol and classifier; a data set is named without these."""
         rows = []
-        for name, matrix in (results.get("matrices") or {}).items():
-            means = (matrix.get("mean") or {}).get("accuracy") or {}
-            scores = {cls.columns[which]: 100 * value for which, value in means.items()}
+        for name, scores, how in super().summary(results):
+            matrix = (results.get("matrices") or {}).get(name) or {}
             for part in (matrix.get("classifier"), matrix.get("protocol")):
                 name = name.removesuffix(f"_{str(part).replace('-', '_')}")
-            if scores:
-                how = cls.conditions(results.get("settings") or {}, matrix)
-                rows.append((name, scores, how))
+            rows.append((name, scores, how))
         return rows
 
     @classmethod
