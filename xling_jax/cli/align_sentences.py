@@ -135,13 +135,12 @@ def _check_arguments(args: argparse.Namespace) -> bool:
         inputs.append("pairs")
         check_input(args, "pairs")
     check_output(args, *inputs, files=lambda path: output_files(path, args.format))
-    kinds = [_kind(path) for path in (args.source, args.target)]
-    if "text" in kinds and kinds[0] != kinds[1]:
+    is_text, is_other = (_is_text(path) for path in (args.source, args.target))
+    if is_text != is_other:
         raise OptionError(
             "--source and --target: both must be text files, or both documents; files of JSON "
             "lines are called .jsonl"
         )
-    is_text = kinds[0] == "text"
     if args.pairs and is_text:
         raise OptionError(f"--pairs: --source must be JSON lines or a folder; found {args.source}")
     if args.format is None:
@@ -151,11 +150,9 @@ def _check_arguments(args: argparse.Namespace) -> bool:
     return is_text
 
 
-def _kind(path: str) -> str:
-    """Tells a "folder" or "records" of documents from the "text" of one."""
-    if Path(path).is_dir():
-        return "folder"
-    return "records" if ".jsonl" in path.rpartition("/")[2] else "text"
+def _is_text(path: str) -> bool:
+    """True for a text file, which is one document; False for a folder and JSON lines."""
+    return not Path(path).is_dir() and ".jsonl" not in path.rpartition("/")[2]
 
 
 def _read_text(path: str, splitter: str, language: str | None) -> Documents:

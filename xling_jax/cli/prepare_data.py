@@ -21,7 +21,7 @@ from xling_jax.runs.prepare import prepare_workdir
 from xling_jax.runs.workdir import Workdir
 
 if TYPE_CHECKING:
-    from xling_jax.corpora.beam import BeamRunner
+    from xling_jax.corpora.beam import BeamEngine
 
 EXAMPLES = """\
 examples:
@@ -63,21 +63,16 @@ def run(args: argparse.Namespace) -> None:
     if args.num_workers is not None and args.num_workers < 1:
         raise OptionError(f"--num-workers must be at least 1; found {args.num_workers}")
     experiment = load(args.config, args.config_overrides)
-    runner = _make_runner(args)
+    how = {"num_workers": args.num_workers, "engine": _make_engine(args)}
     with wrong_use():
         check_corpora(experiment.preparation)
-    engine = None
-    if runner:
-        from xling_jax.corpora.beam import BeamEngine
-
-        engine = BeamEngine(runner, args.workdir)
-    workdir, how = Workdir(args.workdir), {"num_workers": args.num_workers, "engine": engine}
+    workdir = Workdir(args.workdir)
     with workdir.in_use():
         made = prepare_workdir(experiment, workdir, anew=True, **how)
     print(printable(format_counts(made.counts)))
 
 
-def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
+def _make_engine(args: argparse.Namespace) -> BeamEngine | None:
     """The runner of the command line, checked before data is touched."""
     if not args.runner:
         if args.beam_options:
@@ -88,14 +83,15 @@ def _make_runner(args: argparse.Namespace) -> BeamRunner | None:
             "--num-workers is for processes of this machine; set the number of workers of "
             f"--runner {args.runner} in --beam-options"
         )
-    from xling_jax.corpora.beam import BeamRunner
+    from xling_jax.corpora.beam import BeamEngine, BeamRunner
 
     # Beam logs every step.
     logging.getLogger("apache_beam").setLevel(logging.WARNING)
     # It logs tracebacks of errors of steps, which `run` raises as well.
     logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)
     with wrong_use():
-        return BeamRunner(args.runner, tuple(shlex.split(args.beam_options)))
+        runner = BeamRunner(args.runner, tuple(shlex.split(args.beam_options)))
+    return BeamEngine(runner, args.workdir)
 
 
 def format_counts(counts: Mapping[str, Any]) -> str:
