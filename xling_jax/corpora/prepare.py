@@ -226,9 +226,6 @@ class _Run:
         """Runs the stages that are missing and writes the manifest last."""
         preparation, engine = self._preparation, self._engine
         texts = self._clean()
-        for name, counts in self._num_held_out(texts).items():
-            dropped = ", ".join(f"{count} rows of {pair}" for pair, count in counts.items())
-            _logger.info("%s is held out of training: %s dropped", name, dropped)
         for pair in preparation.pairs:
             if not any(text.num_rows.get(pair) for text in texts.values()):
                 raise ValueError(
@@ -368,16 +365,6 @@ class _Run:
         languages, width = options["languages"], options["width"]
         return write_row_vectors(groups, languages, teacher, width, writer, sample)
 
-    def _num_held_out(self, texts: Mapping[str, PairText]) -> dict[str, dict[str, int]]:
-        """Rows left out of training by the file that they repeat a text of, and by pair."""
-        names = {text.key: text.name for text in self._held_out}
-        found = {name: dict.fromkeys(self._preparation.pairs, 0) for name in names.values()}
-        for text in texts.values():
-            for pair, counts in text.held_out_by.items():
-                for key, count in counts.items():
-                    found[names[key]][pair] += count
-        return found
-
     def _counts(
         self, texts: Mapping[str, PairText], plans: Sequence[PairPlan], held: Sequence[PairPlan]
     ) -> dict[str, Any]:
@@ -394,8 +381,13 @@ class _Run:
             }
             for spec, text in texts.items()
         }
+        names = {text.key: text.name for text in self._held_out}
+        held_out = {name: dict.fromkeys(self._preparation.pairs, 0) for name in names.values()}
+        for text in texts.values():
+            for pair, by in text.held_out_by.items():
+                for key, count in by.items():
+                    held_out[names[key]][pair] += count
         counts = {"corpora": corpora, "pairs": sizes(plans)}
-        held_out = self._num_held_out(texts)
         counts |= {"validation": sizes(held)} if held else {}
         return counts | ({"held_out": held_out} if held_out else {})
 

@@ -113,17 +113,12 @@ def names_below(paths: Sequence[str]) -> list[str]:
 def _kind_of(spec: str) -> tuple[str, str]:
     """KIND and WHERE of a corpus without `[:N]`."""
     kind, _, where = spec.partition(":")
-    if kind not in READERS and (outside := _OUTSIDE.fullmatch(spec)) and not os.path.exists(spec):
-        return outside[1], outside[2]
-    if (
-        kind not in READERS
-        and where
-        and not where.startswith("//")
-        and kind.isidentifier()
-        and not os.path.exists(spec)
-    ):
-        check_choice(f"corpus {spec!r}: its kind", kind, READERS)
     if kind not in READERS or not where:
+        if not os.path.exists(spec):
+            if outside := _OUTSIDE.fullmatch(spec):
+                return outside[1], outside[2]
+            if where and not where.startswith("//") and kind.isidentifier():
+                check_choice(f"corpus {spec!r}: its kind", kind, READERS)
         kind, where = suffix_of(spec), spec
     if kind not in READERS:
         raise ValueError(

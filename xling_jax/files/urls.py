@@ -99,11 +99,9 @@ def read(path: str) -> bytes | None:
         return None
 
 
-def exists(path: str) -> bool:
-    """True if there is a file or directory at a path or URL."""
-    if not is_url(path):
-        return os.path.exists(path)
-    with _store(path) as (store, root):
+def exists(url: str) -> bool:
+    """True if there is a file or directory at a URL."""
+    with _store(url) as (store, root):
         return store.exists(root)
 
 
