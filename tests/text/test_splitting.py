@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from xling_jax.text.splitting import SPLITTERS, count_words, split_sentences
+from xling_jax.text.splitting import SPLITTERS, count_words, document_sentences, split_sentences
 
 # What text is made of, and what splitters stumble over.
 ALPHABET = [*"aBé.!?…\"'«»()[] \n\t\r\v0;:", "。", "」", "؟", "।", "ß", "\u0301", "😀", "\u200b"]
@@ -59,8 +59,17 @@ def test_a_long_run_of_punctuation_takes_no_time():
 
 
 def test_another_splitter_is_refused():
-    with pytest.raises(ValueError, match="splitter='spacy' must be one of rule, lines"):
+    with pytest.raises(ValueError, match="splitter='spacy' must be one of rule, laser, lines"):
         split_sentences("A.", splitter="spacy")
+
+
+def test_laser_splits_at_full_stops_that_stand_alone():
+    def split(text):
+        return document_sentences(text, splitter="laser")
+
+    assert split("the u.s. won . and left . ") == ["the u.s. won .", "and left ."]
+    assert split("no point\nat all") == ["no point at all"] and split("") == [""]
+    assert split(". . a") == [".", ".", "a"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Sentences and words of a text.
 
-A rule splits text into sentences, or line breaks do; the caller chooses. What another program has
-split is given as lists of sentences.
+The caller chooses what ends a sentence: a rule, line breaks, or full stops of tokenized text, as in
+LASER. What another program has split is given as lists of sentences.
 """
 
 import re
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from xling_jax.registry import check_choice
 
-SPLITTERS = ("rule", "lines")
+SPLITTERS = ("rule", "laser", "lines")
 SPLITTERS_HELP = (
-    "finds sentences in 'text': by punctuation and line breaks (rule), or at line breaks only "
-    "(lines)"
+    "finds sentences in 'text': by punctuation and line breaks (rule), at each separate '.' of "
+    "tokenized text (laser), or at line breaks only (lines)"
 )
 
 # Closing quotes and brackets after a sentence.
@@ -42,21 +42,25 @@ _WORD = re.compile(
 
 
 def split_sentences(text: str, *, splitter: str = "rule") -> list[str]:
-    """Cuts a text into sentences, at least at its line breaks.
+    """Cuts a text into sentences.
 
     The splitter is one of `SPLITTERS`. "rule" cuts after sentence-final punctuation of any script;
     after `.!?…` only before white space, and before a lower-case letter only if the text has no
-    capitals. "lines" cuts at line breaks only.
+    capitals. "laser" cuts after each "." that stands alone, as LASER splits MLDoc, and ignores line
+    breaks. "lines" cuts at line breaks only.
 
     Returns the sentences without surrounding white space, none empty; together they are the text,
     except for white space. ValueError if the splitter is unknown.
     """
     check_choice("splitter", splitter, SPLITTERS)
-    pieces = text.splitlines()
-    if splitter == "rule":
+    if splitter == "laser":
+        pieces = re.split(r"(?<= \. )", f" {' '.join(text.split())}")
+    elif splitter == "lines":
+        pieces = text.splitlines()
+    else:
         # The case of the next letter means nothing in text without capitals.
         all_small = text.islower()
-        pieces = [piece for line in pieces for piece in _split_by_rule(line, all_small)]
+        pieces = [piece for line in text.splitlines() for piece in _split_by_rule(line, all_small)]
     return [stripped for piece in pieces if (stripped := piece.strip())]
 
 
