@@ -77,7 +77,7 @@ def convert_laser3(
     check_choice(f"{checkpoint}: cfg: sentemb_criterion", criterion, _POOLINGS)
     if criterion == "cls" and not begins:
         raise ValueError(f"{checkpoint}: cfg: prepend_bos must be True with sentemb_criterion cls")
-    tensors = Tensors(checkpoint.parent, checkpoint, state["model"])
+    tensors = Tensors(checkpoint, state["model"])
     tensors.begin_at("embed_tokens.weight")
     table = tensors.table(f"{tensors.prefix}embed_tokens.weight")
     params = _encoder(tensors, 0, "layers")
@@ -125,7 +125,7 @@ def convert_sonar(
     checkpoint = Path(checkpoint)
     state = load_torch(checkpoint)
     model = state.get("model", state) if isinstance(state, dict) else state
-    tensors = Tensors(checkpoint.parent, checkpoint, model)
+    tensors = Tensors(checkpoint, model)
     table = tensors.table("encoder_frontend.embed.weight")
     check_choice("language", language, _NLLB_LANGUAGES)
     path = Path(vocabulary) if vocabulary else find_beside(checkpoint, ".model")

@@ -153,20 +153,23 @@ def write_json(path: Path, value: Any) -> None:
 class Tensors:
     """The tensors of a directory by name; read one at a time, as float32.
 
-    They are in `WEIGHTS_FILE`, `TORCH_FILE`, or the shards of an index of either; or in the file
-    named, of which PyTorch may have read the `values`. `prefix` is put before all names that are
-    read.
+    They are in `WEIGHTS_FILE`, `TORCH_FILE`, or the shards of an index of either; or they are the
+    `values` that PyTorch has read from a file. `prefix` is put before all names that are read.
     """
 
-    def __init__(self, directory: Path, path: Path | None = None, values: Any = None):
+    def __init__(self, where: Path, values: Any = None):
         self.prefix = ""
         self._readers: dict[str, Callable[..., np.ndarray]] = {}
-        self.path = path or _weights_of(directory)
         if values is not None:
-            self._add(self.path, values)
+            self.path = where
+            self._add(where, values)
             return
+        self.path = _weights_of(where)
         for file in _shards(self.path) if self.path.suffix == ".json" else [self.path]:
-            (self._open if file.suffix == ".safetensors" else self._open_torch)(file)
+            if file.suffix == ".safetensors":
+                self._open(file)
+            else:
+                self._add(file, load_torch(file, f"; use the model's {WEIGHTS_FILE}"))
 
     @property
     def names(self) -> set[str]:
@@ -226,9 +229,6 @@ class Tensors:
             raise ValueError(f"{path}: is cut or damaged: {one_line(error, 200)}") from error
         for name in file.keys():  # noqa: SIM118, safe_open is no mapping
             self._readers[_modern(name)] = functools.partial(_read, path, file, name)
-
-    def _open_torch(self, path: Path) -> None:
-        self._add(path, load_torch(path, f"; use the model's {WEIGHTS_FILE}", tensors_only=True))
 
     def _add(self, path: Path, values: Any) -> None:
         with named(path):

@@ -119,7 +119,7 @@ def read_laser_checkpoint(
     padding = given.get("padding_idx") if isinstance(given, dict) else None
     if padding != laser_vocab.SPECIAL_IDS["<pad>"]:
         raise ValueError(f"{path}: padding_idx must be 1; found {padding!r:.40}")
-    tensors = Tensors(path.parent, path, state["model"])
+    tensors = Tensors(path, state["model"])
     tensors.begin_at("embed_tokens.weight")
     prefix, names = tensors.prefix, tensors.names
     # Zeros where a tensor is none of a table's, for `take` to refuse.

@@ -127,9 +127,11 @@ def _layers(spec: ModelSpec) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             kernels, biases = (np.split(own[key], len(parts), -1) for key in ("kernel", "bias"))
             for name, kernel, bias in zip(parts, kernels, biases):
                 tensors |= _dense(name, kernel, bias)
-    config = {"model_type": kind[0], "architectures": [kind[1]]}
-    config |= {"hidden_act": _ACTIVATIONS.get(activation, activation), "layer_norm_eps": epsilon}
-    config |= {
+    config = {
+        "model_type": kind[0],
+        "architectures": [kind[1]],
+        "hidden_act": _ACTIVATIONS.get(activation, activation),
+        "layer_norm_eps": epsilon,
         "vocab_size": len(tensors["embeddings.word_embeddings.weight"]),
         "hidden_size": module.width,
         "num_hidden_layers": module.layers,

@@ -26,8 +26,8 @@ def import_torch(purpose: str, hint: str = "") -> Any:
     return torch
 
 
-def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool = False) -> Any:
-    """Loads a PyTorch file, with `tensors_only` a dict of tensors.
+def load_torch(path: str | os.PathLike[str], hint: str = "") -> Any:
+    """Loads a PyTorch file.
 
     Values of tensors are mapped from the file, except in the format before PyTorch 1.6. ImportError
     without PyTorch; ValueError if it is damaged or holds Python objects, with the `hint` what else
@@ -43,10 +43,7 @@ def load_torch(path: str | os.PathLike[str], hint: str = "", tensors_only: bool 
         allowed = torch.serialization.safe_globals([argparse.Namespace])
         with allowed, warnings.catch_warnings(action="ignore"):
             # Mapped, a tensor cannot reach beyond the end of the file, and takes no memory.
-            state = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=is_zip)
-        if tensors_only:
-            check_tensors(state)
-        return state
+            return torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # both readers of PyTorch, for zip files and older ones, raise many
         reason = one_line(error)
         if "Unsupported global" in reason:
