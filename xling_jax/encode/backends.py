@@ -41,10 +41,10 @@ class Backend(Protocol):
     `num_devices` share a batch; `params` is a nested dict of NumPy or JAX arrays.
     """
 
-    name: str
+    name = "numpy"
+    dtype = "float32"
+    num_devices = 1
     params: Any
-    dtype: str
-    num_devices: int
     window_sentences: int
 
     def run_window(
@@ -98,12 +98,9 @@ def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -
     return JaxBackend.on_all_devices(in_dtype(spec.module, dtype), spec.params, spec.vocab.pad_id)
 
 
-class StaticBackend:
+class StaticBackend(Backend):
     """Computes what `models.static.StaticEncoder` does, up to rounding; see `Backend`."""
 
-    name = "numpy"
-    dtype = "float32"
-    num_devices = 1
     window_sentences = 2048  # more would leave the caches
 
     def __init__(self, encoder: NumpyStatic, stored: Mapping[str, Any]):
@@ -151,12 +148,9 @@ class StaticBackend:
             table.add_sums(*self._finder.window(tokens, offsets), shares, embeddings)
 
 
-class NumpyBackend:
+class NumpyBackend(Backend):
     """Computes what the Linen module of a family does, up to rounding; see `Backend`."""
 
-    name = "numpy"
-    dtype = "float32"
-    num_devices = 1
     window_sentences = 8192
 
     def __init__(self, encoder: NumpyEncoder, params: Mapping[str, Any]):

@@ -23,8 +23,6 @@ from xling_jax.registry import check_choice
 from xling_jax.text.splitting import document_sentences
 from xling_jax.text.vocabularies import Vocabulary
 
-# What is encoded at once: a sentence; as many consecutive ones as the encoder takes; 128 words,
-# every 64; or the whole text, cut where the encoder ends.
 MODES = ("sentences", "packed", "sequence", "windows")
 MODES_HELP = (
     "what is encoded at once: a sentence; as many as the model takes; all of the document, "

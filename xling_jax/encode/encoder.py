@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
-import copy
 import dataclasses
 import hashlib
 import logging
@@ -209,9 +208,9 @@ class Encoder:
 
     def _with(self, fingerprint_suffix: str = "", **changes: Any) -> Encoder:
         """A copy with other attributes, and a fingerprint of its own if its vectors differ."""
-        other = copy.copy(self)
-        other.fingerprint = self.fingerprint and self.fingerprint + fingerprint_suffix
-        vars(other).update(changes)
+        other = object.__new__(type(self))  # a copy by pickle would have its own parameters
+        own = self.fingerprint and self.fingerprint + fingerprint_suffix
+        vars(other).update({**vars(self), "fingerprint": own, **changes})
         return other
 
     @checks_numbers
@@ -395,11 +394,6 @@ class Encoder:
 
             stored = jax.device_get(stored)
         return dataclasses.replace(self._spec, stored=stored)
-
-    def __copy__(self) -> Encoder:
-        other = object.__new__(type(self))  # not by __reduce__, which copies the parameters
-        vars(other).update(vars(self))
-        return other
 
     def __reduce__(self):
         """Pickles the model itself, not its path: a worker process gets the same vectors."""

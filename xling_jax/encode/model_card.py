@@ -81,11 +81,10 @@ def promise(config: Mapping[str, Any], dim: int) -> str:
 
 def model_card(
     config: Mapping[str, Any],
-    *,
     num_params: int,
     size_mb: float,
     vocab: Vocabulary,
-    results: Mapping[str, float] | None = None,
+    results: Mapping[str, float] | None,
 ) -> str:
     """Returns a model's README in Markdown, with a YAML header for the Hugging Face hub.
 

@@ -246,10 +246,8 @@ def save_model(
     # Not those stored: of numbers in fewer bits than 8, several share one.
     is_static = isinstance(encoder, NumpyStatic)
     trained = encoder.trained_shapes().values() if is_static else (s for s, _ in shapes.values())
-    num_params = sum(map(math.prod, trained))
-    size_mb = sum(value.nbytes for value in flat.values()) / 1e6
-    sizes = {"num_params": num_params, "size_mb": size_mb}
-    card = model_card(config, **sizes, vocab=vocab, results=results)
+    num_params, num_bytes = sum(map(math.prod, trained)), sum(v.nbytes for v in flat.values())
+    card = model_card(config, num_params, num_bytes / 1e6, vocab, results)
     if calibration:
         config["calibration"] = calibration.to_json()
         card = with_scores_section(card, calibration)

@@ -335,7 +335,7 @@ class NumpyTLaser(TLaserOptions, _NumpyTransformer):
         states = params["embed"]["embedding"][packed.tokens] * np.float32(np.sqrt(self.width))
         # Of few lengths, so that tables are made rarely.
         length = -(-int(packed.lengths[0]) // 128) * 128
-        table = _positions(length, self.width, self.pad_id + 1)
+        table = sinusoidal_positions(length, self.width, self.pad_id + 1)
         states += table[packed.positions]
         states = self._run_layers(
             params, packed, states, activation="relu", norm=self.norm, epsilon=TLASER_EPSILON
@@ -471,6 +471,7 @@ class NumpyBert(BertOptions, NumpyEncoder):
         return vectors
 
 
+@functools.lru_cache(maxsize=8)
 def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
     """Sinusoidal position vectors [length, width] in fairseq's layout: all sines, then all cosines.
 
@@ -481,9 +482,6 @@ def sinusoidal_positions(length: int, width: int, first: int) -> np.ndarray:
     frequencies = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))
     angles = (first + np.arange(length))[:, None] * frequencies
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
-
-
-_positions = functools.lru_cache(maxsize=8)(sinusoidal_positions)
 
 
 def check_length(length: Any, longest: int) -> None:

@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.models.numpy_layers import padded_vocab_size
-from xling_jax.models.row_storage import (
-    STORAGES,
-    Table,
-    quantized,
-    storage_of,
-)
+from xling_jax.models.row_storage import STORAGES, Table, quantized, storage_of
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice
 

@@ -208,10 +208,6 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
             setattr(self, name, tuple(getattr(self, name)))
         self.specials = tuple(map(tuple, self.specials))
         PublishedOptions.__post_init__(self)
-        self._check_options()
-        super().__post_init__()
-
-    def _check_options(self) -> None:
         check_choice("encoder.norm", self.norm, ("layer", "rms"))
         check_choice("encoder.norm_placement", self.norm_placement, ("pre", "both"))
         for name, least in (("heads", 1), ("window", 1), ("kv_heads", 0), ("head_width", 0)):
@@ -232,6 +228,7 @@ class RotaryEncoder(RotaryOptions, PublishedOptions, kw_only=True):
         for name in ("rope", "local_rope"):
             if len(getattr(self, name)) != 1:
                 raise ValueError(f"encoder.{name}={getattr(self, name)!r:.100} must be (θ,)")
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, tokens: jax.Array, deterministic: bool = True) -> jax.Array:
