@@ -116,25 +116,19 @@ class MtebEncoder:
     @property
     def mteb_model_meta(self) -> ModelMeta:
         """Facts that MTEB notes beside the scores of a model."""
-        from mteb.models.model_meta import ModelMeta
+        from mteb.models.model_meta import ModelMeta, ScoringFunction
 
         leaves = jax.tree.leaves(self.encoder.params)
-        return ModelMeta(
-            loader=None,
-            name=self._name,
-            revision=self._revision,
-            release_date=None,
-            languages=None,  # MTEB wants scripts too, which a list of training languages lacks.
-            n_parameters=sum(leaf.size for leaf in leaves),
-            memory_usage_mb=sum(leaf.nbytes for leaf in leaves) / 2**20,
-            max_tokens=self.encoder.max_length_tokens,
-            embed_dim=self.encoder.dim,
-            license=None,
-            open_weights=None,
-            public_training_code=None,
-            public_training_data=None,
-            framework=["JAX"],
-            similarity_fn_name="cosine",
-            use_instructions=bool(self.encoder.prompts),
-            training_datasets=None,
-        )
+        # Without languages: MTEB wants scripts too, which a list of training languages lacks.
+        facts = {
+            "name": self._name,
+            "revision": self._revision,
+            "n_parameters": sum(leaf.size for leaf in leaves),
+            "memory_usage_mb": sum(leaf.nbytes for leaf in leaves) / 2**20,
+            "max_tokens": self.encoder.max_length_tokens,
+            "embed_dim": self.encoder.dim,
+            "framework": ["JAX"],
+            "similarity_fn_name": ScoringFunction.COSINE,
+            "use_instructions": bool(self.encoder.prompts),
+        }
+        return ModelMeta.create_empty(facts)
