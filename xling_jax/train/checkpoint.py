@@ -199,19 +199,19 @@ class Checkpoints:
 
     def _read_records(self) -> None:
         """Reads the records of all checkpoints; those with damaged small files are set aside."""
-        paths, damaged = sorted(filter(_is_complete, self._directory.glob("[0-9]*"))), []
-        for path in paths:
+        steps, damaged = kept_steps(self._directory), []
+        for step in steps:
             try:
-                record = _read_record(path)
-                json.loads((path / "_CHECKPOINT_METADATA").read_text())
+                record = _read_record(self._path(step))
+                json.loads((self._path(step) / "_CHECKPOINT_METADATA").read_text())
             except Exception as error:
-                self._warn(int(path.name), _reason(error), "setting it aside")
-                damaged.append(int(path.name))
+                self._warn(step, _reason(error), "setting it aside")
+                damaged.append(step)
                 continue
-            self._dev[int(path.name)] = _floats(record.get("metrics", {}))
+            self._dev[step] = _floats(record.get("metrics", {}))
             if record.get("kept"):
-                self._keep_steps.add(int(path.name))
-        if damaged and len(damaged) == len(paths):
+                self._keep_steps.add(step)
+        if damaged and damaged == steps:
             raise self._none_intact(damaged)
         self._rename_broken(damaged)
 
@@ -416,13 +416,6 @@ def _mismatch(state: TrainState, hashes: Mapping[str, str]) -> str:
     if not wrong:
         return ""
     return f"{len(wrong)} of {len(found)} arrays do not match their hashes, first {min(wrong)}"
-
-
-def _is_complete(path: epath.Path) -> bool:
-    """True for a complete checkpoint, not one being written or left by a killed run."""
-    if not path.name.isdigit():
-        return False
-    return "://" not in str(path) or (path / "commit_success.txt").exists()
 
 
 def _reason(error: Exception) -> str:
