@@ -255,11 +255,7 @@ class TranslationBatches:
 
 
 def read_batches(
-    batches: TranslationBatches,
-    start: int,
-    stop: int,
-    *,
-    reader: str = "auto",
+    batches: TranslationBatches, start: int, stop: int, *, reader: str = "auto"
 ) -> Iterator[Batch]:
     """Yields micro-batches [start, stop) in order, read ahead in the background.
 

@@ -18,13 +18,7 @@ from xling_jax.sharding import AXES, make_mesh, state_sharding
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.step import count_parameters
-from xling_jax.train.training import (
-    Training,
-    check_devices,
-    init_params,
-    resolve,
-    with_arguments,
-)
+from xling_jax.train.training import Training, check_devices, init_params, resolve, with_arguments
 
 _GIB = 2**30
 

@@ -200,9 +200,7 @@ class Experiment:
         return {k: v for k, v in self.config["encoder"].items() if k not in skipped}
 
 
-def complete(
-    config: Mapping[str, Any],
-) -> tuple[dict[str, Any], ObjectiveOptions, dict[str, Term]]:
+def complete(config: Mapping[str, Any]) -> tuple[dict[str, Any], ObjectiveOptions, dict[str, Term]]:
     """A config with the defaults of all that it uses, and its objective.
 
     ValueError for a section, family or term that does not exist, a section that nothing reads, or

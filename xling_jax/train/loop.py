@@ -30,12 +30,7 @@ from xling_jax.train.lora import merged
 from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.step import Steps, TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
-from xling_jax.train.training import (
-    Training,
-    VocabFacts,
-    check_devices,
-    resolve,
-)
+from xling_jax.train.training import Training, VocabFacts, check_devices, resolve
 from xling_jax.train.validation import SEED, Validation, is_validation
 from xling_jax.version import __version__
 
@@ -407,7 +402,7 @@ class _Run:
         program = name, *(array.shape for array in jax.tree.leaves(arguments[-2]))
         if program not in self.compiled:
             pool = concurrent.futures.ThreadPoolExecutor(1)
-            compiling = pool.submit(_compile, function, arguments)
+            compiling = pool.submit(lambda: function.lower(*arguments).compile())
             while not concurrent.futures.wait([compiling], timeout=_POLL_S).done:
                 if self.should_stop():
                     raise _CompilationStopped
@@ -445,10 +440,6 @@ class _Run:
             callback.on_evaluation(step, dict(dev), encoder)
         _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in dev.items()))
         return dev
-
-
-def _compile(function: Any, arguments: Any) -> None:
-    function.lower(*arguments).compile()
 
 
 @jax.jit

@@ -20,13 +20,7 @@ from xling_jax.train import lora
 from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
 from xling_jax.train.loss_scale import with_loss_scale
 from xling_jax.train.objective import Objective
-from xling_jax.train.optimizer import (
-    frozen,
-    is_named,
-    make_optimizer,
-    make_schedule,
-    trained_parts,
-)
+from xling_jax.train.optimizer import frozen, is_named, make_optimizer, make_schedule, trained_parts
 from xling_jax.train.options import Epoch, TrainOptions, resolve_schedule
 from xling_jax.train.step import Steps, TrainState, abstract_state, make_steps
 from xling_jax.train.terms.term import Context
