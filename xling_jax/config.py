@@ -12,7 +12,6 @@ import runpy
 import traceback
 import types
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,18 +68,14 @@ def find_config(name_or_path: str) -> Path:
     path = Path(name_or_path)
     if path.is_file():
         return path
-    packaged = {file.stem: file for file in _packaged().glob("*.py") if file.stem != "__init__"}
+    directory = Path(__file__).with_name("configs")
+    if not directory.is_dir():  # a checkout has them beside the package
+        directory = Path(__file__).parents[1] / "configs"
+    packaged = {file.stem: file for file in directory.glob("*.py") if file.stem != "__init__"}
     if path.name == name_or_path and path.stem in packaged:
         return packaged[path.stem]
     hint = did_you_mean(path.stem, packaged) or f"packaged are {', '.join(sorted(packaged))}"
     raise OptionError(f"--config {name_or_path}: no such file or packaged config; {hint}")
-
-
-def _packaged() -> Path:
-    try:
-        return Path(str(resources.files("xling_jax.configs")))
-    except ModuleNotFoundError:  # a checkout that is not installed
-        return Path(__file__).parents[1] / "configs"
 
 
 def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":

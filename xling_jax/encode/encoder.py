@@ -586,8 +586,6 @@ class Encoder:
 
 # What may differ from the model directory.
 _PICKLED = ("dim", "max_length_tokens", "_room", "_prompt", "fingerprint", "calibration")
-
-
 # Other arguments of sentence-transformers -> the value that changes nothing.
 _NEUTRAL = {"output_value": "sentence_embedding"}
 _NEUTRAL |= dict.fromkeys(("device", "pool", "chunk_size", "lang", "language", "task"))

@@ -30,7 +30,6 @@ _CPU_WINDOW_SENTENCES = 8192
 # Batches submitted to the device before the oldest is fetched: one runs while the next is packed.
 _BATCHES_IN_FLIGHT = 2
 
-
 # Steps of at most 1.5: padding costs a third at worst and about a tenth on real text.
 BUCKET_LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 BUCKET_LENGTHS += (3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)

@@ -17,8 +17,6 @@ SETTINGS_FILE = "config_sentence_transformers.json"
 
 POOLINGS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
 _AFTER_POOLING = ("Dense", "Dropout")
-
-
 _SENTENCE = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
 _NOTHING = "model_args tokenizer_args config_args model_kwargs processor_kwargs config_kwargs"
 # File or kind of module -> key that would change vectors -> the only supported value.

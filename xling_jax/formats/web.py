@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import shutil
 from pathlib import Path
@@ -49,11 +48,10 @@ def export_web(
         f"settings; found {', '.join(unusual)}": unusual,
     }
     refuse(model_directory, problems)
-    files = importlib.resources.files("xling_jax.formats") / "web_files"
     with export_directory(output, _MODULE, overwrite) as fresh:
         for name in (CONFIG_FILE, PARAMS_FILE, SENTENCEPIECE_FILE):
             shutil.copyfile(Path(model_directory) / name, fresh / name)
         for name in (_MODULE, _PAGE):
-            (fresh / name).write_bytes(files.joinpath(name).read_bytes())
+            shutil.copyfile(Path(__file__).parent / "web_files" / name, fresh / name)
         size = sum(path.stat().st_size for path in fresh.iterdir())
     return {"megabytes": round(size / 1e6, 1), "try": f"python -m http.server --directory {output}"}

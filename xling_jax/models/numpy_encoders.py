@@ -26,17 +26,7 @@ from xling_jax.models.numpy_layers import (
     time_major,
     transformer_layer,
 )
-from xling_jax.registry import Registry, check_choice
-
-# Families whose encoders NumPy can run.
-NUMPY_ENCODERS = Registry(
-    "encoder.family",
-    tlaser="xling_jax.models.numpy_encoders:NumpyTLaser",
-    dual="xling_jax.models.numpy_encoders:NumpyDual",
-    laser="xling_jax.models.numpy_encoders:NumpyLaser",
-    bert="xling_jax.models.numpy_encoders:NumpyBert",
-    fairseq="xling_jax.models.numpy_encoders:NumpyFairseq",
-)
+from xling_jax.registry import check_choice
 
 TLASER_EPSILON = 1e-5  # of the layer norms
 DUAL_EPSILON = 1e-12  # in float32
@@ -469,6 +459,16 @@ class NumpyBert(BertOptions, NumpyEncoder):
             squares = np.einsum("sw,sw->s", vectors, vectors)
             vectors = vectors / np.sqrt(np.maximum(squares, np.float32(1e-24)))[:, None]
         return vectors
+
+
+# Families whose encoders NumPy can run.
+NUMPY_ENCODERS = {
+    "tlaser": NumpyTLaser,
+    "dual": NumpyDual,
+    "laser": NumpyLaser,
+    "bert": NumpyBert,
+    "fairseq": NumpyFairseq,
+}
 
 
 @functools.lru_cache(maxsize=8)

@@ -64,7 +64,6 @@ class TrainOptions:
             as (100, 105); () for none.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
             (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
-
     """
 
     total_steps: int = 0

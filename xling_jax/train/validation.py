@@ -46,19 +46,14 @@ class Validation:
         """`validation/METRIC` over all pairs of languages, `validation/A-B/METRIC` for each."""
         total, measured = Counter(), {}
         for number, direction in enumerate(self._batches.directions):
-            sums = self._sums_of(params, number)
+            sums = Counter()
+            for entry in self._batches.plan.one_pass(number):
+                batch = to_global(self._mesh, self._batches.read(entry))
+                found = jax.device_get(self._sums(params, batch, np.int32(entry.index)))
+                sums.update({name: float(value) for name, value in found.items()})
             total.update(sums)
             measured |= {_name(m, direction): value for m, value in means(sums).items()}
         return {_name(m): value for m, value in means(total).items()} | measured
-
-    def _sums_of(self, params: Any, direction: int) -> Counter[str]:
-        """Sums over all batches of one direction."""
-        total = Counter()
-        for entry in self._batches.plan.one_pass(direction):
-            batch = to_global(self._mesh, self._batches.read(entry))
-            sums = jax.device_get(self._sums(params, batch, np.int32(entry.index)))
-            total.update({name: float(value) for name, value in sums.items()})
-        return total
 
 
 def _name(metric: str, direction: Direction | None = None) -> str:
