@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -27,6 +26,7 @@ from xling_jax.train.checkpoint import Checkpoints, texts_of_processes
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.identity import first_difference, identity
 from xling_jax.train.lora import merged
+from xling_jax.train.loss_scale import all_finite
 from xling_jax.train.metrics import Interval, MetricsWriter
 from xling_jax.train.step import Steps, TrainState, count_parameters, sharded_shapes
 from xling_jax.train.terms.term import TEACHERS
@@ -191,7 +191,8 @@ def train(
         exported, params = step, state.params
         if finished and options.export == "best" and checkpoints.best_steps()[:1] != [step]:
             exported, params = checkpoints.restore_best(targets)
-    metrics, encoder = evaluations.get(exported, {}), _to_host(merged(params)["encoder"])
+    encoder = multihost_utils.process_allgather(merged(params)["encoder"], tiled=True)
+    metrics = evaluations.get(exported, {})
     return Result(step, options.last_step, encoder, exported, metrics, finished)
 
 
@@ -371,7 +372,7 @@ class _Run:
 
     def _save(self, state: TrainState, step: int, dev: Mapping[str, float], interval: Any) -> None:
         """Saves a checkpoint, unless parameters are not finite, which a finite gradient allows."""
-        if not _all_finite(state.params):
+        if not jax.jit(all_finite)(state.params):
             raise FloatingPointError(
                 f"step {step}: parameters not finite on pair {self._pairs(step)}"
             )
@@ -440,15 +441,3 @@ class _Run:
             callback.on_evaluation(step, dict(dev), encoder)
         _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in dev.items()))
         return dev
-
-
-@jax.jit
-def _all_finite(params: Any) -> jax.Array:
-    return jnp.all(jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]))
-
-
-def _to_host(params: Any) -> Any:
-    """Parameters as host arrays on every process."""
-    if jax.process_count() > 1:
-        return multihost_utils.process_allgather(params, tiled=True)
-    return jax.device_get(params)

@@ -55,8 +55,7 @@ def with_loss_scale(
     def update(
         gradient: Any, state: LossScaled, params: Any, **more: Any
     ) -> tuple[Any, LossScaled]:
-        leaves = jax.tree.leaves(gradient)
-        finite = jnp.all(jnp.array([jnp.isfinite(leaf).all() for leaf in leaves]))
+        finite = all_finite(gradient)
         updates, inner = optimizer.update(gradient, state.inner, params, **more)
         updates = jax.tree.map(lambda new: jnp.where(finite, new, 0), updates)
         inner = jax.tree.map(lambda new, old: jnp.where(finite, new, old), inner, state.inner)
@@ -67,6 +66,11 @@ def with_loss_scale(
         return updates, LossScaled(inner, jnp.minimum(state.scale * factor, MAXIMUM_SCALE), good)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def all_finite(arrays: Any) -> jax.Array:
+    """Whether all numbers in a pytree are finite."""
+    return jnp.all(jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(arrays)]))
 
 
 def loss_scale(opt_state: Any) -> jax.Array | None:
