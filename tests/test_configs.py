@@ -16,7 +16,7 @@ from xling_jax.options import OptionError
 from xling_jax.sharding import make_mesh
 from xling_jax.text import splitting
 from xling_jax.train import loop
-from xling_jax.train.dry_run import _conventions, published_count
+from xling_jax.train.dry_run import published_count
 from xling_jax.train.optimizer import make_schedule
 from xling_jax.train.options import Epoch, resolve_schedule
 from xling_jax.train.step import count_parameters
@@ -197,13 +197,6 @@ def test_the_parameters_of_the_papers_are_counted_beside_ours(
     assert published_count(experiment) == published
     ours = published - redundant + (50_048 - 50_000) * per_piece
     assert count_parameters(resolve(experiment).shapes.params) == ours
-
-
-def test_an_encoder_alone_has_no_cross_attention():
-    found = _conventions(load("t_laser"))
-    assert found.startswith("unused cross-attention projections, vocabulary")
-    found = _conventions(load("distill:student=tlaser", ["--config.vocab.size=50000"]))
-    assert found == "vocabulary 50,000 not padded to 50,048"
 
 
 def test_corpora_filters_and_text_of_the_paper_sizes_are_the_published_ones():

@@ -96,7 +96,7 @@ def test_batches_without_text_are_refused(mini):
 
 def test_a_model_is_named_by_its_workdir_and_tells_what_it_is(tmp_path, mini):
     mini.save(tmp_path / "run_7/encoder")
-    meta = MtebEncoder(str(tmp_path / "run_7"), None, device="cpu").mteb_model_meta
+    meta = MtebEncoder(str(tmp_path / "run_7")).mteb_model_meta
     assert (meta.name, meta.revision) == ("xling_jax/run_7", mini.fingerprint)
     assert (meta.embed_dim, meta.max_tokens) == (mini.dim, mini.max_length_tokens)
     assert meta.framework == ["JAX"] and meta.n_parameters > 10**6
@@ -107,7 +107,7 @@ def test_a_model_is_named_by_its_workdir_and_tells_what_it_is(tmp_path, mini):
 def test_prompts_width_and_batch_size_count(monkeypatch):
     mini = xling_jax.load("mini")
     mini.prompts = {"STS": "good morning ", "query": "where is ", "passage": "here is "}
-    native = MtebEncoder(mini, truncate_dim=64)
+    native = MtebEncoder(mini.truncated(64))
     assert native.mteb_model_meta.embed_dim == 64
     kinds = mteb.types.PromptType
     for task, kind, prompt in [

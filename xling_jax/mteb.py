@@ -37,10 +37,7 @@ class MtebEncoder:
     Args:
         model_name: a model directory, a workdir, the name of a packaged encoder, or an `Encoder`.
         revision: of the model, in the names of MTEB's result files; the fingerprint when None.
-        device: ignored, there for MTEB; the encoder uses all cores or local devices.
         batch_size: see `Encoder.encode`; smaller needs less memory.
-        dtype: see `xling_jax.load`; an `Encoder` keeps its own.
-        truncate_dim: keep only the first dimensions of the vectors, see `Encoder.truncated`.
         name: of the model, in the names of MTEB's result files, as "organization/model".
     """
 
@@ -49,24 +46,17 @@ class MtebEncoder:
         model_name: str | os.PathLike[str] | Encoder,
         revision: str | None = None,
         *,
-        device: str | None = None,
         batch_size: int | None = None,
-        dtype: str | None = None,
-        truncate_dim: int | None = None,
         name: str | None = None,
-        **kwargs: Any,
     ):
-        del device, kwargs
         if isinstance(model_name, (str, os.PathLike)):
             directory = find_model_directory(model_name)
-            self.encoder = Encoder.from_directory(directory, dtype)
+            self.encoder = Encoder.from_directory(directory)
             # A workdir is called by its own name, not by that of the `encoder/` in it.
             named = directory.parent if directory.name == "encoder" else directory
             name = name or f"xling_jax/{named.resolve().name}"
         else:
             self.encoder = model_name
-        if truncate_dim is not None:
-            self.encoder = self.encoder.truncated(truncate_dim)
         self._name = name or "xling_jax/encoder"
         self._revision = revision or self.encoder.fingerprint or "unsaved"
         self._batch_size = batch_size

@@ -13,7 +13,6 @@ from jax.sharding import Mesh
 
 from xling_jax import products
 from xling_jax.devices import compute_dtype
-from xling_jax.models.numpy_layers import padded_vocab_size
 from xling_jax.sharding import AXES, make_mesh, state_sharding
 from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.experiment import Experiment
@@ -67,18 +66,6 @@ def published_count(experiment: Experiment) -> int:
     return count_parameters(jax.eval_shape(init_params(model), jax.random.key(0)))
 
 
-def _conventions(experiment: Experiment) -> str:
-    """The differences between `published_count` and the parameters of our models."""
-    families = [experiment.config.get(side, {}).get("family") for side in ("encoder", "decoder")]
-    notes = ["two biases per LSTM gate"] if "laser" in families else []
-    if families[1] == "tlaser":
-        notes.append("unused cross-attention projections")
-    size = experiment.preparation.vocab.size
-    if (padded := padded_vocab_size(size, 128)) > size:
-        notes.append(f"vocabulary {size:,} not padded to {padded:,}")
-    return ", ".join(notes)
-
-
 def describe(experiment: Experiment) -> str:
     """The resolved config, sizes, buckets, FLOPs and memory, as text.
 
@@ -94,7 +81,7 @@ def describe(experiment: Experiment) -> str:
     powers = (2**power for power in range(3, data.limit.bit_length()))
     lengths = data.bucket_lengths or (*(p for p in powers if p < data.limit), data.limit)
     buckets, accumulation = data.buckets(lengths), data.accumulation_steps
-    params, notes = training.shapes.params, _conventions(experiment)
+    params = training.shapes.params
     tokens = max(map(math.prod, buckets)) * accumulation
     programs = (2 if accumulation > 1 else 1) * (len(data.bucket_lengths) or MOST_BUCKETS)
     lines = [
@@ -102,7 +89,8 @@ def describe(experiment: Experiment) -> str:
         "",
         f"parameters        {count_parameters(params):,} "
         f"(encoder {count_parameters(params['encoder']):,})",
-        f"  as published    {published_count(experiment):,}" + (notes and f" ({notes})"),
+        f"  as published    {published_count(experiment):,} (with second biases of LSTMs and "
+        "unused projections, without rows that pad the vocabulary)",
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(map(str, data.directions()))}",
