@@ -159,12 +159,6 @@ def scores(subscripts: str, queries: jax.Array, keys: jax.Array) -> jax.Array:
     return jnp.einsum(subscripts, queries, keys, preferred_element_type=jnp.float32)
 
 
-def _scores_forward(
-    subscripts: str, queries: jax.Array, keys: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return scores(subscripts, queries, keys), (queries, keys)
-
-
 def _scores_backward(
     subscripts: str, saved: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -175,4 +169,7 @@ def _scores_backward(
     return *of_queries(gradient), *of_keys(gradient)
 
 
-scores.defvjp(_scores_forward, _scores_backward)
+scores.defvjp(
+    lambda subscripts, queries, keys: (scores(subscripts, queries, keys), (queries, keys)),
+    _scores_backward,
+)

@@ -174,12 +174,10 @@ def test_a_flipped_bit_is_found_and_its_file_named(model_directory, name):
     assert found >= 15
 
 
-def test_a_directory_of_an_earlier_version_has_no_hashes(model_directory):
+def test_a_directory_without_hashes_is_refused(model_directory):
     path = model_directory / "config.json"
     config = json.loads(path.read_text())
     assert config.pop("hashes").keys() == FILES
     path.write_text(json.dumps(config))
-    assert load_model(model_directory).config == config
-    path.write_text(json.dumps(config | {"max_length_tokens": 39}))
     with pytest.raises(ValueError, match="a file was changed or comes from another model"):
         load_model(model_directory)
