@@ -44,5 +44,3 @@ def test_wrong_sizes_of_pictures_are_refused(tmp_path):
     with pytest.raises(ValueError, match="row counts"):
         wrong = Projection("p", {"a": np.eye(2), "b": np.eye(3)}, "t")
         pictures.draw_all([wrong], tmp_path)
-    with pytest.raises(ValueError, match="method='umap' must be one of pca, tsne"):
-        pictures.project(np.eye(3), "umap")

@@ -198,13 +198,12 @@ def encode_side(
     lengths: list[int] = []
 
     def texts() -> Iterator[str]:
-        for inputs in encoder.document_inputs(filter(None, side.split()), mode):
+        for inputs in side.inputs(encoder, mode):
             lengths.append(len(inputs))
             yield from inputs
 
     directory = Path(tempfile.gettempdir() if output == "-" else Path(output).parent)
     chunks, total = encoder.encode_stream(texts()), sum(side.lengths)
     vectors = write_mapped(chunks, encoder.dim, total, directory, side.name)
-    filled = iter(lengths)
-    side.lengths = [next(filled) if length else 0 for length in side.lengths]
+    side.lengths = lengths
     return vectors

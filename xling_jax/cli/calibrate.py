@@ -40,11 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from xling_jax.encode.model_card import scores_section
-    from xling_jax.encode.model_directory import (
-        SHIPPED,
-        find_model_directory,
-        write_calibration,
-    )
+    from xling_jax.encode.model_directory import SHIPPED, find_model_directory, write_calibration
     from xling_jax.eval.calibration import calibrate
     from xling_jax.eval.retrieval import Retrieval
 

@@ -16,12 +16,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.cli import shards
-from xling_jax.cli.arguments import (
-    add_model,
-    add_output,
-    check_output,
-    load_encoder,
-)
+from xling_jax.cli.arguments import add_model, add_output, check_output, load_encoder
 from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.texts import EncodeStats, text_windows

@@ -26,11 +26,7 @@ from xling_jax.cli.arguments import (
     optional_config,
     refuse_existing,
 )
-from xling_jax.cli.options import (
-    add_options,
-    add_subcommands,
-    options_from,
-)
+from xling_jax.cli.options import add_options, add_subcommands, options_from
 from xling_jax.eval.tasks import TASKS, Task, languages_of
 from xling_jax.files.untrusted import printable
 from xling_jax.files.whole import scratch_directory, write_json

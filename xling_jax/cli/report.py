@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_TITLE = "Cross-lingual sentence embeddings"
-
 EXAMPLES = """examples:
   xling report --run runs/t_laser runs/ct_laser --output report.html
   xling report --run runs/ct_laser --results results/ --output report.html \\
@@ -72,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
     errors = _errors(runs, args.data, args.languages)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     command = f"xling {shlex.join(args.words)}"
-    page = make_page(runs, errors, title=_TITLE, note=f"Made {made}", command=command).encode()
+    page = make_page(runs, errors, note=f"Made {made}", command=command).encode()
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, page)
     _logger.info("%s: %s, %.1f MB", output, counted(len(runs), "run"), len(page) / 2**20)

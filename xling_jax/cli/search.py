@@ -12,7 +12,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from xling_jax.cli.arguments import add_model, check_input, load_encoder
-from xling_jax.cli.options import flag
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError
@@ -99,7 +98,7 @@ def check_corpus_options(args: argparse.Namespace) -> None:
     if args.debias < 0:
         raise OptionError(f"--debias {args.debias}: must not be negative")
     if args.index != EXACT:
-        import_faiss(f"{flag('index')} {args.index}")
+        import_faiss(f"--index {args.index}")
 
 
 def explain_scores(corpus: Corpus) -> None:

@@ -77,6 +77,11 @@ class Documents:
         column = getattr(self, name)
         return (column[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
 
+    def inputs(self, encoder: Any, mode: str) -> Iterator[list[str]]:
+        """What of each document an encoder encodes at once; nothing of those without sentences."""
+        found = encoder.document_inputs(filter(None, self.split()), mode)
+        return (next(found) if length else [] for length in self.lengths)
+
 
 @dataclass(frozen=True)
 class AlignmentData:

@@ -7,7 +7,7 @@ of WMT19 (all pairs of languages), in the eight variants of LAWDR's tables.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -106,7 +106,9 @@ class Alignment(AlignmentOptions, Task):
                 encoder.encode_stream(iter(texts)), encoder.dim, len(texts), directory, data.name
             )
         baselines = self._baselines(encoder)
-        split = lambda side: _encoded_at_once(side, encoder, self.document_mode)
+        split = Documents.split
+        if self.document_mode != "sentences":
+            split = lambda side: side.inputs(encoder, self.document_mode)
         result = measure_alignment(encode, data, self, self._cells, baselines, split)
         return {data.name: result}
 
@@ -270,14 +272,6 @@ def represent_documents(
         if kind == "debiased" and lawdr.components is not None:
             found[name] = debias.remove_components(pooled[pooling], lawdr.components)
     return found
-
-
-def _encoded_at_once(side: Documents, encoder: Any, mode: str) -> Iterator[Sequence[str]]:
-    """What of each document is encoded at once; nothing of those without sentences."""
-    if mode == "sentences":
-        return side.split()
-    inputs = iter(encoder.document_inputs(filter(None, side.split()), mode))
-    return (next(inputs) if length else [] for length in side.lengths)
 
 
 def _table(name: str, result: AlignmentResult) -> str:

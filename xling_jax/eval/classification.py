@@ -27,7 +27,7 @@ from xling_jax.eval.classification_protocols import (
     ClassificationMatrix,
     measure_protocol,
 )
-from xling_jax.eval.classifiers import CLASSIFIERS, NEURAL, Examples, default_c_values
+from xling_jax.eval.classifiers import C_VALUES, CLASSIFIERS, NEURAL, Examples
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option, wrong_use
@@ -170,7 +170,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         """The options, and how each classifier was selected."""
         by_c = [name for name in self.classifiers if name not in NEURAL]
         return super().options(encoder, outcomes) | {
-            "c_values": {name: list(self.c_values or default_c_values(name)) for name in by_c},
+            "c_values": {name: list(self.c_values or C_VALUES[name]) for name in by_c},
             "max_tokens": self.max_tokens or getattr(encoder, "max_length_tokens", None),
             "selection": {name: matrix.selection for name, matrix in outcomes.items()},
         }

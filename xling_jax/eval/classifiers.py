@@ -18,8 +18,10 @@ CLASSIFIERS = ("logreg", "svm", *NEURAL)
 
 # Choice: Yu et al. (2018) do not give the grid of their logistic regression. The SVM sees vectors
 # of length near sqrt(dim); with larger values it separates everything and takes long.
-C_VALUES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-SVM_C_VALUES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+C_VALUES = {
+    "logreg": (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3),
+    "svm": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+}
 _NUM_FOLDS = 5
 # Choice: without development text the epoch is selected on this share of the training text, which
 # is then not trained on. MLDoc has development text.
@@ -60,24 +62,18 @@ def train_classifier(
 
     Without `dev`, `logreg` and `svm` cross-validate on the training text, and the neural ones hold
     out a tenth of it. A single one of the `c_values`, inverse regularization strengths, saves the
-    search; None are those of `default_c_values`. Seeds are of first weights, order and dropout, or
+    search; None are those of `C_VALUES`. Seeds are of first weights, order and dropout, or
     of the folds. `finetune` needs `fine_tune`, see `fine_tuning.tuner`, and its examples.
 
     Returns the classifier selected for each seed, and for each seed those of the oracles.
     """
-    c_values = default_c_values(name) if c_values is None else c_values
     if name in NEURAL:
         return _train_neural(name, train, dev, oracles, seeds, fine_tune)
     from threadpoolctl import threadpool_limits
 
     # The problems are too small for threads, which made a fit 50 times slower on two busy cores.
     with threadpool_limits(1):
-        return _train_by_c(name, train, dev, oracles, sorted(c_values), seeds)
-
-
-def default_c_values(name: str) -> tuple[float, ...]:
-    """The inverse regularization strengths that a classifier chooses from."""
-    return SVM_C_VALUES if name == "svm" else C_VALUES
+        return _train_by_c(name, train, dev, oracles, sorted(c_values or C_VALUES[name]), seeds)
 
 
 def selection_rule(name: str, c_values: Sequence[float] | None, num_dev: int, num_rows: int) -> str:
@@ -88,10 +84,10 @@ def selection_rule(name: str, c_values: Sequence[float] | None, num_dev: int, nu
             f"{epoch} epoch of best accuracy",
             f"{_HELD_OUT_SHARE:.0%} held out of it",
         )
+    elif c_values is not None and len(c_values) == 1:
+        return "fixed C"
     else:
         where, otherwise = "C by accuracy", f"{_NUM_FOLDS}-fold cross-validation on it"
-        if c_values is not None and len(c_values) == 1:
-            return "fixed C"
     if num_dev == num_rows:
         return f"{where} on the dev split of the training language"
     rule = f"{where} on the training text, {otherwise}"

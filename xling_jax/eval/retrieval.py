@@ -116,7 +116,7 @@ class Retrieval(Task):
             cells |= retrieval_matrix(
                 {code: vectors[own] for code, own in rows.items()},
                 similarity=self.similarity,
-                k_values=self._k_values,
+                k_values=self.k,
                 # Those with the text of a candidate are left out.
                 distractors={
                     code: vectors[np.setdiff1d(ids(texts), np.append(rows[code], copies[code]))]
@@ -134,11 +134,8 @@ class Retrieval(Task):
     def options(self, encoder: Any, outcomes: Mapping[str, LanguageMatrix]) -> dict[str, Any]:
         """The options, and sizes of neighborhoods."""
         sizes = {"margin_neighbors": MARGIN_NEIGHBORS, "csls_neighbors": CSLS_NEIGHBORS}
-        return (
-            super().options(encoder, outcomes)
-            | sizes
-            | ({"seed": retrieval_data.XSR_SEED} if self.xsr else {})
-        )
+        seed = {"seed": retrieval_data.XSR_SEED} if self.xsr else {}
+        return super().options(encoder, outcomes) | sizes | seed
 
     def tables(
         self, data: Sequence[RetrievalData], outcomes: Mapping[str, LanguageMatrix]
@@ -190,10 +187,6 @@ class Retrieval(Task):
         words += ["XSR"] if settings.get("xsr") else []
         return ", ".join(filter(None, words))
 
-    @property
-    def _k_values(self) -> list[int]:
-        return sorted(set(self.k))
-
     def _measure_drawn(self, encode: Encode, data: RetrievalData) -> LanguageMatrix:
         """Draws rows of a data set and measures among them; each text is embedded once."""
         if len(data.parts) > 1:
@@ -208,9 +201,8 @@ class Retrieval(Task):
             vectors, ids = encode_unique(encode, columns)
             unit = [knn.normalize(vectors[ids(column)]) for column in columns]
             pool = unit[2] if len(unit) > 2 else None
-            k = max(self._k_values)
-            ranked = rank(*unit[:2], k, similarity=self.similarity, source_pool=pool)
-            cells[pair] = _shares(ranked == queries[:, None], self._k_values)
+            ranked = rank(*unit[:2], max(self.k), similarity=self.similarity, source_pool=pool)
+            cells[pair] = _shares(ranked == queries[:, None], self.k)
             cells[pair] |= {"num_queries": len(queries), "num_candidates": len(keys)}
         return LanguageMatrix(data.languages, cells)
 
@@ -301,7 +293,7 @@ def retrieval_matrix(
 
 def _shares(hits: np.ndarray, k_values: Sequence[int]) -> dict[str, float]:
     """P@k from hits [n, k] bool."""
-    return {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in k_values}
+    return {f"p_at_{k}": float(hits[:, :k].any(axis=1).mean()) for k in sorted(set(k_values))}
 
 
 def rank(

@@ -85,10 +85,7 @@ TABLES = {
         tuple(
             Row(
                 name,
-                (
-                    _mldoc(run),
-                    _mldoc(run, measure="leave-one-out", protocols="leave-one-out"),
-                ),
+                (_mldoc(run), _mldoc(run, measure="leave-one-out", protocols="leave-one-out")),
             )
             for name, run in (("NMT only", _NMT), ("similarity loss", _SIMILARITY))
         ),

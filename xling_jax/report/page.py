@@ -18,7 +18,7 @@ def make_page(
     runs: Sequence[Run],
     errors: Sequence[ErrorList] = (),
     *,
-    title: str,
+    title: str = "Cross-lingual sentence embeddings",
     note: str = "",
     command: str = "",
 ) -> str:

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.prepare import check_corpora
 from xling_jax.corpora.specs import local_names
-from xling_jax.eval.during_training import (
-    check_metric,
-    goal_of,
-    make_evaluators,
-    read_evaluation,
-)
+from xling_jax.eval.during_training import check_metric, goal_of, make_evaluators, read_evaluation
 from xling_jax.files.cache import cache_is_chosen, keeps_collectives
 from xling_jax.files.leaving import dying_of_sigterm, noting_signals
 from xling_jax.files.progress import Progress

@@ -18,12 +18,7 @@ from xling_jax.files.cache import cache_for
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lock import only_run
 from xling_jax.files.untrusted import parse_json
-from xling_jax.files.whole import (
-    lock_directory,
-    read_json,
-    unsealed,
-    whole_directory,
-)
+from xling_jax.files.whole import lock_directory, read_json, unsealed, whole_directory
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.text.vocabularies import Vocabulary
 
