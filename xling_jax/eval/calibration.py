@@ -90,10 +90,8 @@ def shuffled_texts(
     return random.permutation(source), random.permutation(target)
 
 
-def calibrate(
-    encode: Encode, sets: Sequence[RetrievalData], k: int = mining.MARGIN_NEIGHBORS
-) -> Calibration:
-    """Measures what the scores of an encoder mean, with neighborhoods of k.
+def calibrate(encode: Encode, sets: Sequence[RetrievalData]) -> Calibration:
+    """Measures what the scores of an encoder mean, with the neighborhoods of `mining.mine`.
 
     The sets are translations that it was not trained on, best of several kinds of text.
 
@@ -106,7 +104,7 @@ def calibrate(
     for data in sets:
         _logger.info("mining %s", data.name)
         for share in SHARES:
-            for margin, known in mine_known(encode, data, share, k=k):
+            for margin, known in mine_known(encode, data, share):
                 if known.pairs.runners_up is not None:
                     found[margin][share].append(known)
     curves, thresholds = {}, {}
@@ -124,7 +122,7 @@ def calibrate(
         curves[margin] = ScoreCurve.fit(scores, is_right)
         thresholds[margin] = _thresholds(by_share, _STEPS[margin])
     return Calibration(
-        k=k,
+        k=mining.MARGIN_NEIGHBORS,
         languages=tuple(dict.fromkeys(code for data in sets for code in data.languages)),
         data=tuple({k: v for k, v in data.description.items() if k != "path"} for data in sets),
         curves=curves,

@@ -86,9 +86,9 @@ def line_chart(
     return {"title": title, "last": last, "data": data}
 
 
-def short(value: float, digits: int = 3) -> str:
+def short(value: float) -> str:
     """A number in few characters: 1.2k, 0.035, 3.1e-07."""
     for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:.{digits}g}{suffix}"
-    return f"{value:.{digits}g}"
+            return f"{value / limit:.3g}{suffix}"
+    return f"{value:.3g}"

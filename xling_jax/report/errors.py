@@ -10,8 +10,8 @@ from sklearn.preprocessing import normalize
 from xling_jax.encode.texts import Encode, encode_unique
 from xling_jax.eval.retrieval_data import RetrievalData
 
-# Rows of a file that are searched, and texts that are shown of each query.
-MAX_QUERIES, NUM_RETRIEVED = 2000, 3
+# Rows of a file that are searched; queries that are shown, and texts that are shown of each.
+MAX_QUERIES, NUM_SHOWN, NUM_RETRIEVED = 2000, 40, 3
 
 
 class Candidate(NamedTuple):
@@ -45,7 +45,7 @@ class ErrorList(NamedTuple):
     num_queries: int
 
 
-def worst_errors(run: str, encode: Encode, data: RetrievalData, *, limit: int = 40) -> ErrorList:
+def worst_errors(run: str, encode: Encode, data: RetrievalData) -> ErrorList:
     """Finds the queries whose translation ranks lowest by cosine, each row of the data once.
 
     A candidate with the same text as the translation is right too. Of long files only the first
@@ -82,5 +82,5 @@ def worst_errors(run: str, encode: Encode, data: RetrievalData, *, limit: int = 
     worst: dict[tuple[int, int], RetrievalError] = {}
     for error in found:
         worst.setdefault(error.row, error._replace(num_wrong=num_wrong[error.row]))
-    shown = [*worst.values()][:limit]
+    shown = [*worst.values()][:NUM_SHOWN]
     return ErrorList(f"{run}: {data.name}", shown, len(found), num_queries)
