@@ -41,9 +41,9 @@ class Backend(Protocol):
     `num_devices` share a batch; `params` is a nested dict of NumPy or JAX arrays.
     """
 
-    name = "numpy"
-    dtype = "float32"
-    num_devices = 1
+    name: str = "numpy"
+    dtype: str = "float32"
+    num_devices: int = 1
     params: Any
     window_sentences: int
 
