@@ -6,6 +6,7 @@ quotation marks, where one holds such a character; such a file is recognized by 
 
 import collections
 import csv
+import functools
 import io
 import itertools
 import logging
@@ -95,11 +96,7 @@ class DelimitedTable(Table):
         self._is_quoted = quotes == "yes"
         if quotes == "auto" and _looks_quoted(head, self._delimiter):
             self._is_quoted = True
-            _logger.warning(
-                "%s: cells are in quotation marks, which are not read as text; ?quotes=no after "
-                "the path reads them as text",
-                path,
-            )
+            _warn_of_quotes(str(path))
         cells = list(map(str.strip, self._split(first))) if first.strip() else list(given)
         self.has_header = bool(first.strip()) and (not given or {*given} <= {*cells})
         if not self.has_header and len(given) != len(cells):
@@ -179,6 +176,16 @@ class DelimitedTable(Table):
             if row is None:
                 return
             yield taken[0][0], row
+
+
+@functools.cache
+def _warn_of_quotes(path: str) -> None:
+    """Once for a file, which evaluation and preparation may open several times."""
+    _logger.warning(
+        "%s: cells are in quotation marks, which are not read as text; ?quotes=no after the path "
+        "reads them as text",
+        path,
+    )
 
 
 def _looks_quoted(head: Sequence[Line], delimiter: str) -> bool:
