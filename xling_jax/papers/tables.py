@@ -4,6 +4,7 @@ import csv
 import functools
 import importlib.resources
 import re
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -187,7 +188,7 @@ def mean_of(cells: Cells, mean: Key, over: Iterable[Key] | None = None) -> float
     chosen = found.keys() if over is None else found.keys() & set(over)
     if not found:
         return cells.get(mean)
-    return sum(found[key] for key in chosen) / len(chosen) if chosen else None
+    return statistics.fmean(found[key] for key in chosen) if chosen else None
 
 
 class Pair(NamedTuple):
