@@ -70,7 +70,7 @@ def test_empty_documents_and_blank_sentences_keep_their_positions(mini):
             GERMAN,
             ENGLISH,
             {"delete": 1},
-            "delete is not an option of SentenceAligner; did you mean deletion",
+            "delete is not an option of SentenceAligner; it takes max",
         ),
         (GERMAN, ENGLISH, {"radius": 0}, "radius=0 must be at least 1"),
         ([GERMAN], ENGLISH, {}, r"source\[0\] must be a string"),

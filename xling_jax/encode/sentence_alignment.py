@@ -10,7 +10,6 @@ import numpy as np
 
 from xling_jax.align.sentences import Group, SentenceAligner
 from xling_jax.encode.texts import Encode, encode_unique
-from xling_jax.options import make
 from xling_jax.text.splitting import check_texts, split_sentences
 
 if TYPE_CHECKING:
@@ -47,7 +46,11 @@ def align_sentences(
     positions, empty for a sentence without translation, `cost` is 0 for equal vectors and about 1
     for random ones.
     """
-    aligner = make(SentenceAligner, options, "align_sentences")
+    unknown = options.keys() - SentenceAligner.__dataclass_fields__.keys()
+    if unknown:
+        known = ", ".join(SentenceAligner.__dataclass_fields__)
+        raise ValueError(f"{min(unknown)} is not an option of SentenceAligner; it takes {known}")
+    aligner = SentenceAligner(**options)
     # Blank sentences are kept, so that positions are those given.
     pair = tuple(
         split_sentences(side) if isinstance(side, str) else check_texts(side, name)
