@@ -3,10 +3,10 @@ r"""cLASER_6 (Li and Mak 2020): LASER_6 with the distance constraint of cT-LASER
 Reproduces   Table 4, row cLASER_6, MLDoc accuracy: cross 72.6, same 87.8, all 75.6 (epoch 11, by
              dev and at best), 2.5 cross-lingual points above LASER_6 by dev. Expect results within
              1.5 points.
-Data         Europarl v7, eight directions; pairs without English are joined through it. Filters:
-             1 to 100 words, length ratio 1.5, nothing else; duplicates stay. Text is split by Moses
-             and lower-cased before BPE. docs/preparing.md has what differs from the papers. MLDoc's
-             texts are licensed and not part of this repository.
+Data         Europarl v7, eight directions; pairs without English are joined through it. At
+             :paper, filters are 1 to 100 words and length ratio 1.5 only, duplicates stay, and text
+             is split by Moses and lower-cased before BPE. docs/preparing.md has what differs from
+             the papers. MLDoc's texts are licensed and not part of this repository.
 Hardware     One Titan RTX, 9,600 words per second, about 12 hours per epoch (paper).
 Argument     `layers=N` (6).
 Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.

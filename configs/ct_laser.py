@@ -7,10 +7,10 @@ by a hinge on L2 distances relative to the size of the embeddings: ½ · transla
 Reproduces   Tables 4 and 5, row cT-LASER, MLDoc accuracy: cross 75.2, same 89.2, all 78.0 (epoch
              18, by dev and at best), 1.7 cross-lingual points above T-LASER by dev. Expect results
              within 1.5 points.
-Data         Europarl v7, eight directions; pairs without English are joined through it. Filters:
-             1 to 100 words, length ratio 1.5, nothing else; duplicates stay. Text is split by Moses
-             and lower-cased before BPE. docs/preparing.md has what differs from the papers. MLDoc's
-             texts are licensed and not part of this repository.
+Data         Europarl v7, eight directions; pairs without English are joined through it. At
+             :paper, filters are 1 to 100 words and length ratio 1.5 only, duplicates stay, and text
+             is split by Moses and lower-cased before BPE. docs/preparing.md has what differs from
+             the papers. MLDoc's texts are licensed and not part of this repository.
 Hardware     One Titan RTX, 15,200 words per second, about 7.5 hours per epoch (paper).
 Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 

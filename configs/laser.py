@@ -7,10 +7,10 @@ Reproduces   Table 4, MLDoc accuracy. LASER_1 (`:layers=1`, default): cross 70.5
              74.1 (epoch 13, by dev and at best). LASER_6 (`:layers=6`): cross 70.1, same 87.8, all
              73.7 by dev (epoch 10); cross 70.3, same 87.2, all 73.7 at best (epoch 12). Expect
              results within 1.5 points. The 93-language LASER has 5 layers.
-Data         Europarl v7, eight directions; pairs without English are joined through it. Filters:
-             1 to 100 words, length ratio 1.5, nothing else; duplicates stay. Text is split by Moses
-             and lower-cased before BPE. docs/preparing.md has what differs from the papers. MLDoc's
-             texts are licensed and not part of this repository.
+Data         Europarl v7, eight directions; pairs without English are joined through it. At
+             :paper, filters are 1 to 100 words and length ratio 1.5 only, duplicates stay, and text
+             is split by Moses and lower-cased before BPE. docs/preparing.md has what differs from
+             the papers. MLDoc's texts are licensed and not part of this repository.
 Hardware     One Titan RTX, 14,300 (LASER_1) and 12,400 (LASER_6) words per second, about 8 hours
              per epoch (paper).
 Argument     `layers=N`.

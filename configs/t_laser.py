@@ -6,10 +6,10 @@ that sees the source through the sentence vector, label-smoothed cross-entropy.
 Reproduces   Table 4, row T-LASER, MLDoc accuracy (mean over 20 cross-lingual / 5 same-language
              pairs): cross 73.5, same 88.6 by dev (epoch 13); cross 73.9, same 88.7 at best (epoch
              17). Runs of the paper differ by a few tenths; expect results within 1.5 points.
-Data         Europarl v7, eight directions; pairs without English are joined through it. Filters:
-             1 to 100 words, length ratio 1.5, nothing else; duplicates stay. Text is split by Moses
-             and lower-cased before BPE. docs/preparing.md has what differs from the papers. MLDoc's
-             texts are licensed and not part of this repository.
+Data         Europarl v7, eight directions; pairs without English are joined through it. At
+             :paper, filters are 1 to 100 words and length ratio 1.5 only, duplicates stay, and text
+             is split by Moses and lower-cased before BPE. docs/preparing.md has what differs from
+             the papers. MLDoc's texts are licensed and not part of this repository.
 Hardware     One Titan RTX, 23,500 words per second, about 5 hours per epoch (paper).
 Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 

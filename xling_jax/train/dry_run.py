@@ -89,8 +89,7 @@ def describe(experiment: Experiment) -> str:
         "",
         f"parameters        {count_parameters(params):,} "
         f"(encoder {count_parameters(params['encoder']):,})",
-        f"  as published    {published_count(experiment):,} (with second biases of LSTMs and "
-        "unused projections, without rows that pad the vocabulary)",
+        f"  as published    {published_count(experiment):,} (counted as the papers' code does)",
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(map(str, data.directions()))}",
