@@ -1,7 +1,7 @@
 """Tables of named things, each in a module of its own that is imported when it is first used.
 
 Adding a thing is a new file and one line in its table. Commands, config checks, reports and the
-documentation read the tables; nothing else lists what there is.
+documentation read the tables.
 """
 
 import difflib

@@ -69,11 +69,12 @@ def test_corpora_of_an_evaluation_are_held_out_of_training_by_either_side(corpus
     dev = tmp_path / "dev.tsv"
     english = " ".join(["bread"] * len(german.split()))
     dev.write_text(f"de\ten\n{german.title()}!\t{english}\n", "utf-8")
-    made = prepare(workdir=tmp_path / "w", **settings(corpus, evaluation=(f"tsv:{dev}",)))
     expected = sum(line.split("\t")[0] == german for line in lines)
-    assert made.counts["held_out"] == {f"tsv:{dev}": {"de-en": expected, "en-fr": expected}}
+    for number, spec in enumerate((f"tsv:{dev}", f"{dev}?columns=de,en")):
+        made = prepare(workdir=tmp_path / f"w{number}", **settings(corpus, evaluation=(spec,)))
+        assert made.counts["held_out"] == {spec: {"de-en": expected, "en-fr": expected}}
     assert made.counts["corpora"][corpus]["de-en"]["held_out"] == expected > 0
-    kept = prepare(workdir=tmp_path / "w", **settings(corpus))
+    kept = prepare(workdir=tmp_path / "w0", **settings(corpus))
     assert kept.counts["corpora"][corpus]["de-en"]["held_out"] == 0
     assert "held_out" not in kept.counts
 

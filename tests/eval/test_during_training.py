@@ -149,7 +149,7 @@ def test_every_task_can_be_measured(tmp_path):
     ):
         assert metrics[name] == 1
     assert metrics["dev/xsim"] == 0 and "dev/p_at_1_all" not in metrics  # cheap: no diagonal
-    assert set(paths) == set(TASKS)
+    assert set(paths) <= set(TASKS)
 
 
 @pytest.mark.slow

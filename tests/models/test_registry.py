@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from xling_jax.models.registry import build_encoder, build_model, vocab_layout
+from xling_jax.models.registry import ENCODERS, build_encoder, build_model, vocab_layout
 from xling_jax.train.step import count_parameters
 
 TLASER = {"family": "tlaser"}
@@ -52,3 +52,10 @@ def test_unknown_families_and_arguments_are_refused_with_the_known_ones():
         build_encoder("tlaser", vocab_size=8, depth=3)
     with pytest.raises(ValueError, match="decoder.family='lstm'"):
         build_model(encoder=TLASER, decoder={"family": "lstm"}, vocab_size=8, num_languages=1)
+
+
+@pytest.mark.parametrize("name", ["table", "training_only"])
+def test_a_family_must_have_what_training_reads(monkeypatch, name):
+    monkeypatch.delattr(ENCODERS["static"], name)
+    with pytest.raises(ValueError, match=f"encoder.family='static' must have `{name}`"):
+        build_model(encoder={"family": "static"}, head={}, vocab_size=8, num_languages=1)

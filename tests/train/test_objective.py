@@ -10,6 +10,7 @@ from tests.models import tlaser_reference as reference
 from xling_jax.losses.distance import distance_constraint
 from xling_jax.models.registry import build_model
 from xling_jax.train.objective import Objective, parse_objective
+from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import Context, Inputs, normalizer
 
 VOCAB, HEADS, PAD, EPSILON = 30, 2, 1, 0.1
@@ -199,3 +200,9 @@ def test_training_randomness_is_a_function_of_the_key(params):
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         make_objective(make_model(), **settings)
+
+
+def test_a_term_reads_only_what_there_is(monkeypatch):
+    monkeypatch.setattr(TERMS["similarity"], "reads", frozenset({"targets"}))
+    with pytest.raises(ValueError, match="similarity: reads='targets' must be one of target, dec"):
+        make_objective(make_model(), similarity={"weight": 1.0})

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from xling_jax.cli.arguments import add_output, refuse_existing
 from xling_jax.cli.options import flag, words
-from xling_jax.formats.published import fetch_from_hub, importer, readers_of
+from xling_jax.formats.published import RECOGNIZED, fetch_from_hub, importer, readers_of
 from xling_jax.formats.registry import IMPORTERS
 from xling_jax.models.numpy_layers import POOLINGS
 from xling_jax.options import OptionError, require_file
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
     kinds = readers_of(Path(path))
     if not kinds and kind is None:
         raise OptionError(f"PATH {path}: not recognized as a published encoder; choose a --from")
-    if kinds and kind not in (None, *kinds):
+    if kinds and kind in RECOGNIZED and kind not in kinds:
         raise OptionError(f"PATH {path}: is not for --from {kind}; use --from {kinds[0]}")
     kind = kind or kinds[0]
     refuse_existing(args.output, args.overwrite)

@@ -15,7 +15,14 @@ from pathlib import Path
 from xling_jax.corpora.options import Preparation
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.tables import HEADER_CELL, TableReader
-from xling_jax.corpora.specs import local_name, names_below, names_kind, open_corpus, suffix_of
+from xling_jax.corpora.specs import (
+    local_name,
+    names_below,
+    names_kind,
+    open_corpus,
+    split_options,
+    suffix_of,
+)
 from xling_jax.files.hashes import content_hash, fingerprint
 from xling_jax.files.lines import BrokenLine, read_line_blocks
 from xling_jax.files.untrusted import parse_json
@@ -48,7 +55,7 @@ def find_held_out(preparation: Preparation, hash_file: Callable[[str], str]) -> 
         ("data.exclude", preparation.exclude, True),
         ("evaluation", preparation.evaluation, False),
     ):
-        corpora = [path for path in paths if names_kind(path)]
+        corpora = [path for path in paths if names_kind(path) or split_options(path)[1]]
         for path in held_out_files(map(local_name, (p for p in paths if p not in corpora)), name):
             read = functools.partial(file_hashes, path, preparation.languages, strict=strict)
             found.append(HeldOutText(path, hash_file(path), strict, read))

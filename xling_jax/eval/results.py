@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from xling_jax.files.whole import write_whole
+from xling_jax.version import __version__
 
-_PACKAGES = ("xling_jax", "numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece")
+_PACKAGES = ("numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece")
 _PACKAGES += ("tokenizers",)
 
 
@@ -47,7 +48,7 @@ class Projection:
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that a result can depend on."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "xling_jax": __version__}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

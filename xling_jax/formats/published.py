@@ -27,6 +27,8 @@ from xling_jax.version import __version__
 
 _logger = logging.getLogger(__name__)
 
+# What is recognized without `--from`; any other importer reads what it is given.
+RECOGNIZED = ("huggingface", "sentence-transformers", "model2vec", "laser", "sonar")
 _LASER_SUFFIXES = (".pt", ".spm", ".cvocab")
 # Of repositories on the hub, what no conversion reads.
 _FOREIGN = ["*.h5", "*.msgpack", "*.ot", "*.onnx*", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
@@ -53,7 +55,8 @@ def readers_of(path: Path) -> tuple[str, ...]:
 
 def importer(kind: str, path: Path) -> Callable[..., dict[str, Any]]:
     """The function that converts what is at a path for a `--from`."""
-    return convert_static if path.is_dir() and is_static(path) else IMPORTERS[kind]
+    static = kind in RECOGNIZED and path.is_dir() and is_static(path)
+    return convert_static if static else IMPORTERS[kind]
 
 
 def convert_into_cache(path: Path) -> Path | None:

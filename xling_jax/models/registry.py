@@ -109,6 +109,11 @@ def build_model(
         return options.make(target, arguments, where)
 
     parts = {"encoder": build(ENCODERS[encoder["family"]], encoder, "encoder")}
+    needed = ("dim", "specials", "training_only", *(["table"] if head is not None else ()))
+    for name in needed:
+        if not hasattr(parts["encoder"], name):
+            reader = ", which token_distribution reads" if name == "table" else ""
+            raise ValueError(f"encoder.family={encoder['family']!r} must have `{name}`{reader}")
     if decoder is not None:
         supplied["sentence_width"] = parts["encoder"].dim
         parts["decoder"] = build(DECODERS[decoder["family"]], decoder, "decoder")

@@ -19,6 +19,7 @@ from xling_jax.train.batching import Bucket
 from xling_jax.train.lora import merged
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import (
+    READS,
     TEACHERS,
     Context,
     Inputs,
@@ -62,6 +63,8 @@ def parse_objective(section: Mapping[str, Any]) -> tuple[ObjectiveOptions, dict[
         if name in shared:
             continue
         term = options.make(TERMS[name], values, f"objective.{name}")
+        for what in term.reads:
+            check_choice(f"objective.{name}: reads", what, READS)
         if term.weight < 0:
             raise ValueError(f"objective.{name}.weight={term.weight} must not be negative")
         if term.weight:

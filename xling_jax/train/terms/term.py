@@ -173,6 +173,7 @@ def once_per_update(
 
 
 TEACHERS = ("source_teacher", "target_teacher")
+READS = ("target", "decoder", "head", "masked", *TEACHERS)
 
 
 def all_reads(terms: Collection[Term]) -> frozenset[str]:
