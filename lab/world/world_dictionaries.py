@@ -34,6 +34,8 @@ APERTIUM = {
     "swe-dan": "sv da", "dan-nob": "da nb", "swe-nob": "sv nb", "hbs-slv": "hr sl",
     "mkd-bul": "mk bg", "bel-rus": "be ru", "urd-hin": "ur hi", "afr-nld": "af nl",
 }  # fmt: skip
+# Of these, those with names and patterns that stand for much: a word of a pair must be frequent.
+PATTERNED = "fra-cat", "mkd-eng", "eu-en", "swe-dan", "dan-nob", "swe-nob"
 _TAGS = "n np n_ nn adj vblex v vbn adv preadv cnjadv ij det pr prn"
 PARTS_OF_SPEECH = set(_TAGS.split())
 # Entries of CC-CEDICT that explain no meaning, and names that no other language has.
@@ -270,16 +272,17 @@ def apertium_dictionaries(packages: Path) -> Iterator[Row]:
     """Lemmas of compiled dictionaries, and Ukrainian beside English by way of Russian."""
     english = collections.defaultdict(list)
     for rank, russian, word in _mueller(packages):
-        if rank < 2 and zipf(word, "en") >= 3.2:
+        if rank < 3 and zipf(word, "en") >= 3:
             english[russian.lower()].append((rank - 0.8 * zipf(word, "en"), word))
     for name, codes in APERTIUM.items():
         first, second = codes.split()
         (path,) = packages.glob(f"usr/share/apertium/*/{name}.autobil.bin")
         for left, right in sorted(lemmas(path)):
-            if any(zipf(t, c) or " " in t for t, c in ((left, first), (right, second))):
+            sides = (left, first), (right, second)
+            if name not in PATTERNED or any(zipf(t, c) or " " in t for t, c in sides):
                 yield f"dict-apertium-{name}", {first: left, second: right}
-            if name == "rus-ukr" and left.lower() in english:
-                yield "dict-apertium-ukr-eng", {"uk": right, "en": min(english[left.lower()])[1]}
+            for _, word in sorted(english[left.lower()])[:2] if name == "rus-ukr" else ():
+                yield "dict-apertium-ukr-eng", {"uk": right, "en": word}
 
 
 def lemmas(path: Path) -> set[tuple[str, str]]:
