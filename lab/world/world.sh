@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds the packaged encoder `world` from a folder of text, in two and a half hours of one core:
+# Rebuilds the packaged encoder `world` from a folder of text, in three hours of one core:
 #
 #   lab/world/world.sh DATA OUT
 #
