@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from world_teacher import Teacher
+from world_text import held_out, plain
 
 WORDS_OF_A_LANGUAGE, SENTENCES, ENGLISH_SENTENCES = 5000, 1000, 4500
 MOST_TOKENS = 72
@@ -153,20 +154,6 @@ def phrases(language: str, text: str, generator: random.Random) -> Iterator[str]
         elif len(words) > 1:
             start = generator.randrange(max(1, len(words) - number + 1))
             yield " ".join(words[start : start + number])
-
-
-def held_out(data: Path) -> set[str]:
-    """Every cell of the development sets, so that no part of a sentence is one of them."""
-    paths = [*(data / "retrieval").rglob("*.gz"), *(data / "classification/sib200").glob("*.gz")]
-    found = set()
-    for path in paths:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            found.update(plain(cell) for line in file for cell in line.rstrip("\n").split("\t"))
-    return found
-
-
-def plain(text: str) -> str:
-    return text.casefold().strip(".!?。！？ ")
 
 
 if __name__ == "__main__":

@@ -185,19 +185,37 @@ def _is_known(line: str, language: str) -> bool:
     return not re.search(marked, line) and missing <= ROUGH[language]
 
 
-def short_texts(rows: Iterator[Row]) -> Iterator[Row]:
+def held_out(data: Path) -> set[str]:
+    """Every cell of the development sets, so that no training text is one of them."""
+    paths = [*(data / "retrieval").rglob("*.gz"), *(data / "classification/sib200").glob("*.gz")]
+    found = set()
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            found.update(plain(cell) for line in file for cell in line.rstrip("\n").split("\t"))
+    return found
+
+
+def plain(text: str) -> str:
+    return text.casefold().strip(".!?。！？ ")
+
+
+def short_texts(rows: Iterator[Row], held_out: set[str]) -> Iterator[Row]:
     """Those of two languages of ours whose texts are short, differ and are in their scripts."""
     for source, texts in rows:
-        texts = {language_of(code): _plain(text) for code, text in texts.items()}
+        texts = {language_of(code): _tidy(text) for code, text in texts.items()}
         longest = SHORT[source == "gamesworld"]
-        if len(texts) == len(set(texts.values())) == 2 and all(
-            code in LANGUAGES and len(text) <= longest and in_script(text, code)
-            for code, text in texts.items()
+        if (
+            len(texts) == len(set(texts.values())) == 2
+            and all(
+                code in LANGUAGES and len(text) <= longest and in_script(text, code)
+                for code, text in texts.items()
+            )
+            and not held_out.issuperset(map(plain, texts.values()))
         ):
             yield source, texts
 
 
-def _plain(text: str) -> str:
+def _tidy(text: str) -> str:
     text = re.sub("[¹²³\u00ad\u200b\u200e\u200f\ufeff]", "", unicodedata.normalize("NFC", text))
     return " ".join(text.split()).strip(" ,;")
 
@@ -225,6 +243,7 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, required=True, help="what world.sh unpacks")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
+    development = held_out(args.data)
     readers = (
         parallel(args.data / "world/parallel"),
         parallel(args.data / "parallel"),
@@ -232,8 +251,8 @@ def main() -> None:
         freedict(args.packages),
         cldr(args.packages),
         apertium(args.data / "parallel"),
-        short_texts(dictionaries(args.packages)),
-        short_texts(messages(args.packages)),
+        short_texts(dictionaries(args.packages), development),
+        short_texts(messages(args.packages), development),
     )
     with gzip.open(args.output / "words.tsv.gz", "wt", encoding="utf-8") as file:
         file.writelines(f"{code}\t{word}\n" for code, word in frequent_words(WORDS_OF_A_LANGUAGE))
