@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds the packaged encoder `world` from a folder of text, in three hours of one core:
+# Rebuilds the packaged encoder `world` from a folder of text, in three and a half hours of one core:
 #
 #   lab/world/world.sh DATA OUT
 #
@@ -59,6 +59,9 @@ make "$out/running.tsv.gz" "$python" "$here/world_teach.py" "${text[@]}" --data 
 train() {
     make "$out/$1" "$python" "$here/world_train.py" --data "$out" --phase "$1" --output "$out/$1" "${@:2}"
 }
+mean() {
+    make "$out/$1" "$python" "$here/world_mean.py" "${@:2}" --output "$out/$1"
+}
 train words
 train pairs --init "$out/words"
 make "$out/joined" "$python" "$here/world_topics.py" --data "$out" --rows "$out/rows.tsv.gz" \
@@ -66,13 +69,16 @@ make "$out/joined" "$python" "$here/world_topics.py" --data "$out" --rows "$out/
     --output "$out/joined"
 axes=$out/joined/axes.npy
 train topics --init "$out/joined" --axes "$axes"
-train running --init "$out/topics" --average "$out/pairs" --axes "$axes"
+mean apart --tables "$out/topics" 0.7 --tables "$out/pairs" 0.3 "$axes"
+train running --init "$out/apart"
 make "$out/rejoined" "$python" "$here/world_topics.py" --data "$out" --init "$out/running" \
     --dimensions "$out/joined/dimensions.npy" --share 0.9 --output "$out/rejoined"
 train again --init "$out/rejoined"
-train dictionaries --init "$out/again" --average "$out/running" --axes "$out/rejoined/axes.npy"
-make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/dictionaries" \
-    --output "$out/world"
+mean begun --tables "$out/again" 0.7 --tables "$out/running" 0.3 "$out/rejoined/axes.npy"
+train dictionaries --init "$out/begun"
+train last --init "$out/dictionaries"
+mean mean --tables "$out/last" 0.45 --tables "$out/dictionaries" 0.35 --tables "$out/begun" 0.2
+make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/mean" --output "$out/world"
 make "$out/development" "$python" "$here/world_development.py" --data "$data" \
     --output "$out/development"
 sets=("$out"/development/*)

@@ -1,8 +1,6 @@
 r"""Writes the trained tables as a model directory, in 4 bits per number.
 
-    python lab/world/world_pack.py --data DIR --tables DIR/dictionaries --output DIR/world
-
-With `--average` it is the mean with another directory's tables on the same axes.
+python lab/world/world_pack.py --data DIR --tables DIR/mean --output DIR/world
 """
 
 import argparse
@@ -16,8 +14,6 @@ from xling_jax.models.numpy_static import NumpyStatic, parameters_of_vectors
 from xling_jax.text.vocab import Vocab
 
 NAMES = "tokens", "features"
-# Of the other directory's tables, in the mean of both.
-SHARE = 0.3
 
 
 def main() -> None:
@@ -26,15 +22,10 @@ def main() -> None:
     )
     for name in ("data", "tables", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--average", type=Path, help="tables of an earlier phase")
     parser.add_argument("--storage", default="int4")
     args = parser.parse_args()
     vocab = Vocab(args.data / "sentencepiece.model")
     tables = [np.load(args.tables / f"{name}.npy") for name in NAMES]
-    if args.average:
-        others = (np.load(args.average / f"{name}.npy") for name in NAMES)
-        share = np.float32(SHARE)
-        tables = [(1 - share) * table + share * other for table, other in zip(tables, others)]
     keys = np.load(args.data / "texts.npz")["feature_keys"]
     options = {
         "vocab_size": vocab.size,

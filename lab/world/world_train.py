@@ -4,22 +4,22 @@ r"""Trains the tables of `world`: contrast on translations, beside the vectors o
     python lab/world/world_train.py --data DIR --phase pairs --init DIR/words --output DIR/pairs
     python lab/world/world_train.py --data DIR --phase topics --init DIR/joined \
         --axes DIR/joined/axes.npy --output DIR/topics
-    python lab/world/world_train.py --data DIR --phase running --init DIR/topics \
-        --average DIR/pairs --axes DIR/joined/axes.npy --output DIR/running
+    python lab/world/world_train.py --data DIR --phase running --init DIR/apart --output DIR/running
     python lab/world/world_train.py --data DIR --phase again --init DIR/rejoined --output DIR/again
-    python lab/world/world_train.py --data DIR --phase dictionaries --init DIR/again \
-        --average DIR/running --axes DIR/rejoined/axes.npy --output DIR/dictionaries
+    python lab/world/world_train.py --data DIR --phase dictionaries --init DIR/begun \
+        --output DIR/dictionaries
+    python lab/world/world_train.py --data DIR --phase last --init DIR/dictionaries \
+        --output DIR/last
 
 DIR holds what `world_prepare.py` and `world_teach.py` wrote. A sentence is the sum of the vectors
 of its pieces and of known pairs and triples of them. A step has eight blocks of 256 translations,
 each of one source and pair of languages, and 1,024 texts with the teacher's vectors, half of them
 words.
 
-The phases `running` and `dictionaries` begin at the mean of two directories' tables. They and
-`again`, after topics were joined once more, have 2,048 taught texts, three fourths of them running
-text, with the mean vector of their language taken off. A map, learned on the way, brings the sums
-to the teacher's dimensions, and their similarities among each other are to be those of the
-teacher's vectors. In `dictionaries` these have more of a step, and so has everyday text.
+The phases from `running` on have 2,048 taught texts, three fourths of them running text, with the
+mean vector of their language taken off. A map, learned on the way, brings the sums to the teacher's
+dimensions, and their similarities among each other are to be those of the teacher's vectors. In the
+last two, dictionaries and everyday text have more of a step.
 """
 
 import argparse
@@ -44,7 +44,8 @@ NAMES = "tokens", "features"
 FREQUENCY = 2e-4
 # Share of a step that dictionaries and names have, and translations that meet in English.
 OF_WORDS, OF_PIVOT = 0.15, 0.12
-# The same in the last phase, with other weights of sources, and of pairs among large languages.
+# The same in the last phases, with other weights of sources, and of pairs among large languages.
+LAST_PHASES = "dictionaries", "last"
 OF_WORDS_LAST, LAST_WEIGHTS = 0.25, {"europarl": 4, "tatoeba": 2}
 LARGE_LANGUAGES, OF_LARGE_LANGUAGES = {"de", "en", "es", "fr", "it", "nl", "pt", "ru"}, 1.5
 WEIGHTS = {
@@ -89,11 +90,10 @@ PHASES = {
     "running": (3300, 3e-3, 0.2, 0.1, True),
     "again": (1000, 1.5e-3, 0.2, 0.1, True),
     "dictionaries": (5000, 3e-3, 0.2, 0.1, True),
+    "last": (4000, 2.5e-3, 0.2, 0.1, True),
 }
 # With running text.
-RUNNING_PHASES = "running", "again", "dictionaries"
-# Of the tables before topics were joined, in the means with which two of these begin.
-SHARE = 0.3
+RUNNING_PHASES = "running", "again", *LAST_PHASES
 # Taught texts of a step of these, the share of words, and what likeness among them weighs
 # and by what its cosines are multiplied.
 RUNNING, RUNNING_WORDS, LIKENESS, LIKENESS_SCALE = 2048, 0.25, 2.0, 10.0
@@ -237,7 +237,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--phase", choices=PHASES, required=True)
     parser.add_argument("--init", type=Path, help="directory of the tables to continue from")
-    parser.add_argument("--average", type=Path, help="tables before topics were joined")
     parser.add_argument("--axes", type=Path, help="to which topics were rotated")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, help="fewer than the phase has, for a try")
@@ -247,11 +246,7 @@ def main() -> None:
     kind, axes = (RunningLesson, None) if args.phase in RUNNING_PHASES else (Lesson, args.axes)
     lesson = kind(args.data, arrays["feature_keys"], axes)
     if args.init:
-        tables = read_tables(args.init)
-        if args.average:
-            axes = np.load(args.axes)
-            others = zip(tables, read_tables(args.average))
-            tables = [(1 - SHARE) * one + SHARE * rotated(other, axes) for one, other in others]
+        tables = [np.load(args.init / f"{name}.npy") for name in NAMES]
     else:
         pieces = np.load(args.data / "teacher_pieces.npy", mmap_mode="r")
         tokens = pieces[arrays["teacher_ids"]].astype(np.float32)
@@ -265,22 +260,13 @@ def main() -> None:
         np.save(args.output / f"{name}.npy", table.values.numpy())
 
 
-def read_tables(directory: Path) -> list[np.ndarray]:
-    return [np.load(directory / f"{name}.npy") for name in NAMES]
-
-
-def rotated(table: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    width = table.shape[1]
-    return table @ axes[:width, :width]
-
-
 def train(args, arrays, lesson: Lesson, values: list[np.ndarray]) -> list[Rows]:
     """Runs one phase."""
     steps, top_rate, margin, dropout, has_features = PHASES[args.phase]
     steps, rng = args.steps or steps, np.random.default_rng(0)
     tables = [Rows(table) for table in values]
     text = Text(*(arrays[n] for n in ("tokens", "offsets", "features", "feature_ends")))
-    draw = sampler(args.data, rng, is_last=args.phase == "dictionaries")
+    draw = sampler(args.data, rng, is_last=args.phase in LAST_PHASES)
     if isinstance(lesson, RunningLesson):
         lesson.begin(tables, rng)
     begun = time.monotonic()
