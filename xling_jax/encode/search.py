@@ -39,9 +39,9 @@ def search(
     most k; for several, a list of hits for each.
     """
     if not hasattr(encoder, "encode_query"):
-        import xling_jax
+        from xling_jax.encode.load import load
 
-        encoder = xling_jax.load(encoder)
+        encoder = load(encoder)
     texts = check_texts(texts, "texts")
     if not texts:
         raise ValueError("texts must hold at least one text; got none")

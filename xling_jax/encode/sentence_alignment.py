@@ -57,9 +57,9 @@ def align_sentences(
         for name, side in (("source", source), ("target", target))
     )
     if isinstance(encoder, (str, os.PathLike)):
-        import xling_jax
+        from xling_jax.encode.load import load
 
-        encoder = xling_jax.load(encoder)
+        encoder = load(encoder)
     ((_, groups),) = align_pairs(aligner, getattr(encoder, "encode", encoder), [pair])
     return groups
 
