@@ -6,7 +6,8 @@ published models in a folder, so that the same script runs on any version:
     PYTHONPATH=BEFORE python lab/pins/pins.py --output before.json
     PYTHONPATH=AFTER python lab/pins/pins.py --output after.json --compare before.json
 
-Hashes are equal on one machine with one set of packages only.
+Hashes are equal on one idle machine with one set of packages only: products of NumPy have as many
+threads as cores are free, which moves the last bits of encoders with layers.
 """
 
 import argparse
