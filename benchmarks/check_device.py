@@ -272,7 +272,7 @@ class Update:
 
         from xling_jax.devices import compute_dtype
         from xling_jax.sharding import make_mesh, state_sharding, to_global
-        from xling_jax.train.batching import Bucket
+        from xling_jax.train.batch_plan import Bucket
         from xling_jax.train.dry_run import gradient_flops
         from xling_jax.train.training import resolve
 

@@ -47,7 +47,7 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     from xling_jax.config import load
     from xling_jax.sharding import make_mesh
     from xling_jax.train import dry_run
-    from xling_jax.train.batching import Bucket
+    from xling_jax.train.batch_plan import Bucket
     from xling_jax.train.dry_run import gradient_flops, update_memory
     from xling_jax.train.step import count_parameters
     from xling_jax.train.training import resolve

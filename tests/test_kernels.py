@@ -15,7 +15,7 @@ from xling_jax import products, sharding
 from xling_jax.config import load
 from xling_jax.losses import translation
 from xling_jax.models.layers import Attention, TransformerLayer
-from xling_jax.train.batching import Bucket
+from xling_jax.train.batch_plan import Bucket
 from xling_jax.train.dry_run import gradient_flops
 from xling_jax.train.training import resolve
 

@@ -112,7 +112,7 @@ def make_update(name: str, rows: int) -> Update:
     from flax.traverse_util import flatten_dict
 
     from xling_jax.config import load
-    from xling_jax.train.batching import Bucket
+    from xling_jax.train.batch_plan import Bucket
     from xling_jax.train.dry_run import gradient_flops
     from xling_jax.train.step import count_parameters
     from xling_jax.train.training import resolve

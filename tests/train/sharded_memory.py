@@ -13,7 +13,7 @@ from benchmarks.hlo_collectives import read_collectives
 from tests.train.synthetic import smoke_experiment
 from xling_jax.sharding import make_mesh
 from xling_jax.train import dry_run
-from xling_jax.train.batching import Bucket
+from xling_jax.train.batch_plan import Bucket
 from xling_jax.train.dry_run import share_bytes, update_memory
 from xling_jax.train.training import resolve
 

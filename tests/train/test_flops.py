@@ -7,7 +7,7 @@ import pytest
 from benchmarks.peaks import peak_flops
 from xling_jax.config import load
 from xling_jax.models.registry import build_encoder
-from xling_jax.train.batching import Bucket
+from xling_jax.train.batch_plan import Bucket
 from xling_jax.train.dry_run import gradient_flops, matmul_flops
 from xling_jax.train.training import VocabFacts, init_params, make_objective
 

@@ -16,7 +16,7 @@ from xling_jax.corpora.shards import PairTokens, pair_name
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.languages import parse_pair
-from xling_jax.train.batching import (
+from xling_jax.train.batch_plan import (
     MOST_BUCKETS,
     BatchPlan,
     Bucket,
@@ -68,7 +68,8 @@ class DataOptions:
             uniform, as in LASER and T-LASER, 1 proportional, 1 / T a temperature T.
         both_directions: train a-b and b-a in the same batch if both are listed.
         bucket_lengths: padded lengths, in tokens; empty to choose the fewest with which 85 % of the
-            tokens are real, see `batching.choose_bucket_lengths`. A run keeps those it began with.
+            tokens are real, see `batch_plan.choose_bucket_lengths`. A run keeps those it began
+            with.
         longest_bucket: tokens of the longest bucket that may be chosen.
         max_tokens: of a micro-batch: longer side times rows, padding included; or
         batch_size: rows of a micro-batch at every length, for contrastive objectives.

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from xling_jax import products
 from xling_jax.devices import compute_dtype
 from xling_jax.sharding import AXES, make_mesh, state_sharding
-from xling_jax.train.batching import EFFICIENCY, MOST_BUCKETS, Bucket
+from xling_jax.train.batch_plan import EFFICIENCY, MOST_BUCKETS, Bucket
 from xling_jax.train.experiment import Experiment
 from xling_jax.train.step import count_parameters
 from xling_jax.train.training import Training, check_devices, init_params, resolve, with_arguments

@@ -19,8 +19,8 @@ from xling_jax.files.progress import counted
 from xling_jax.files.whole import write_json
 from xling_jax.sharding import make_mesh, to_global
 from xling_jax.text.languages import parse_pair
+from xling_jax.train.batch_plan import MOST_BUCKETS, UPDATES_PER_LENGTH
 from xling_jax.train.batches import DataOptions, TranslationBatches, plan_summary, read_batches
-from xling_jax.train.batching import MOST_BUCKETS, UPDATES_PER_LENGTH
 from xling_jax.train.callbacks import Callback
 from xling_jax.train.checkpoint import Checkpoints, texts_of_processes
 from xling_jax.train.experiment import Experiment

@@ -15,7 +15,7 @@ from xling_jax import options
 from xling_jax.losses.token_distribution import mask_one_token
 from xling_jax.models.dual import DualEncoder
 from xling_jax.registry import check_choice
-from xling_jax.train.batching import Bucket
+from xling_jax.train.batch_plan import Bucket
 from xling_jax.train.lora import merged
 from xling_jax.train.terms import TERMS
 from xling_jax.train.terms.term import (

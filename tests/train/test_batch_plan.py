@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from xling_jax.train import batching
-from xling_jax.train.batching import (
+from xling_jax.train import batch_plan
+from xling_jax.train.batch_plan import (
     BatchPlan,
     Bucket,
     LengthCounts,
@@ -81,7 +81,7 @@ def test_no_batch_has_the_rows_of_one_of_another_epoch_or_pair():
 
 
 def test_draws_of_pairs_do_not_repeat_after_a_block(monkeypatch):
-    monkeypatch.setattr(batching, "_DRAW_BLOCK", 64)
+    monkeypatch.setattr(batch_plan, "_DRAW_BLOCK", 64)
     plan = make_plan()
     pairs = [plan[index].pair for index in range(128)]
     assert pairs[:64] != pairs[64:]
@@ -110,7 +110,7 @@ def test_an_epoch_draws_as_many_rows_as_there_are_whatever_a_batch_holds():
 
 
 def test_threads_that_ask_at_the_same_time_get_the_same_plan(monkeypatch):
-    monkeypatch.setattr(batching, "_DRAW_BLOCK", 8)
+    monkeypatch.setattr(batch_plan, "_DRAW_BLOCK", 8)
     expected = [make_plan()[index] for index in range(40, 48)]
     draws = BatchPlan._draws
 
