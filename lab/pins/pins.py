@@ -6,8 +6,8 @@ published models in a folder, so that the same script runs on any version:
     PYTHONPATH=BEFORE python lab/pins/pins.py --output before.json
     PYTHONPATH=AFTER python lab/pins/pins.py --output after.json --compare before.json
 
-Hashes are equal on one idle machine with one set of packages only: products of NumPy have as many
-threads as cores are free, which moves the last bits of encoders with layers.
+Hashes are equal on one machine with one set of packages only. Products of NumPy have one thread;
+by default they have as many as cores are free, which moves last bits.
 """
 
 import argparse
@@ -51,7 +51,8 @@ STEPS = {"train.total_steps": 6, "train.evaluate_every_steps": 6, "data.reader":
 def run(*command: object) -> str:
     """Runs `xling COMMAND` and returns what it printed."""
     words = [sys.executable, "-m", "xling_jax.cli.main", *map(str, command)]
-    done = subprocess.run(words, capture_output=True, text=True, env=os.environ)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}\n{done.stderr[-3000:]}")
     return done.stdout
