@@ -358,7 +358,8 @@ def test_a_moved_corpus_is_the_same_corpus(corpus, tmp_path, kind):
     (tmp_path / "elsewhere").mkdir()
     os.rename(tmp_path / "corpus.tsv", tmp_path / "elsewhere" / "corpus.tsv")
     moved = settings(f"{kind}{tmp_path}/elsewhere/corpus.tsv")
-    assert first.fingerprint == prepare(workdir=tmp_path / "w", **moved).fingerprint
+    for keep in (False, True):
+        assert first.fingerprint == prepare(workdir=tmp_path / "w", keep=keep, **moved).fingerprint
 
 
 def test_a_damaged_vocabulary_is_made_again(corpus, tmp_path):

@@ -179,5 +179,5 @@ def test_a_directory_without_hashes_is_refused(model_directory):
     config = json.loads(path.read_text())
     assert config.pop("hashes").keys() == FILES
     path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="a file was changed or comes from another model"):
+    with pytest.raises(ValueError, match="has no hashes, as written by 0.1; save it again"):
         load_model(model_directory)

@@ -277,15 +277,18 @@ class _Run:
         # In the order of the config; the manifest sorts them.
         made = [manifest.get("corpora", {}).get(spec) for spec in before["corpora"]]
         reasons = changed_options(before, plain_options(preparation))
-        if keys == made and not any(name.startswith(("cleaning.", "data.")) for name in reasons):
+        # The same text may be named by another path.
+        decisive = ("cleaning.", "data.validation_pairs")
+        if keys == made and not any(reason.startswith(decisive) for reason in reasons):
             key = vocab_key(vocab_facts(preparation, keys, given_vocab(preparation)))
             vocab = read_json(self._workdir / "vocab" / "vocab.json") or {}
             if vocab.get("stage", key) == key:
                 return
         held_out = manifest.get("held_out", {})
-        if held_out.keys() != {text.key for text in self._held_out}:
+        names = {text.key: text.name for text in self._held_out}
+        if held_out.keys() != names.keys():
             reasons.append(
-                "other text is held out; to continue as it began, "
+                f"held out is {sorted(names.values())}; to continue as it began, "
                 "--config.data.hold_out_evaluation=False "
                 f'--config.data.exclude="{tuple(sorted({*held_out.values()}))}"'
             )

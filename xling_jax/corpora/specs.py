@@ -87,6 +87,7 @@ def local_name(name: str) -> str:
     """
     if urls.is_url(name):
         with wrong_use(errors=(ValueError, FileNotFoundError)):
+            urls.check(name)  # so that an error names it
             is_run = urls.exists(f"{name.rstrip('/')}/metrics.jsonl")
             without = ("checkpoints", "data", "vocab") if is_run else ()  # only training needs them
             return str(urls.fetch(name, cache_for("inputs"), without))

@@ -395,6 +395,9 @@ class Encoder:
             stored = jax.device_get(stored)
         return dataclasses.replace(self._spec, stored=stored)
 
+    def __copy__(self) -> Encoder:
+        return self._with()
+
     def __reduce__(self):
         """Pickles the model itself, not its path: a worker process gets the same vectors."""
         where = "the pickled encoder"

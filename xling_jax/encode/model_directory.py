@@ -447,7 +447,9 @@ def _check_prompts_and_width(config: Mapping[str, Any], where: str) -> None:
 def _check_hashes(directory: pathlib.Path, config: Mapping[str, Any], vocab: Vocabulary) -> None:
     """Raises ValueError if a file is not as it was written."""
     content = {key: value for key, value in config.items() if key != "hashes"}
-    hashes = config["hashes"] if isinstance(config.get("hashes"), dict) else {}
+    if "hashes" not in config:
+        raise ValueError(f"{directory}: has no hashes, as written by 0.1; save it again with 0.3")
+    hashes = config["hashes"] if isinstance(config["hashes"], dict) else {}
     # The config first: it holds the other hashes.
     for name in (CONFIG_FILE, PARAMS_FILE, *vocab.files):
         path = directory / name

@@ -105,6 +105,12 @@ def exists(url: str) -> bool:
         return store.exists(root)
 
 
+def check(path: str) -> None:
+    """Raises ValueError for a URL of an unsupported protocol."""
+    with _store(path):
+        pass
+
+
 def _files(url: str) -> dict[str, dict]:
     """Path in the store -> description, of a file or all below a directory or of a pattern."""
     with _store(url) as (store, root):
