@@ -115,7 +115,7 @@ def _kind_of(spec: str) -> tuple[str, str]:
     """KIND and WHERE of a corpus without `[:N]`."""
     kind, _, where = spec.partition(":")
     if kind not in READERS or not where:
-        if not os.path.exists(spec):
+        if not os.path.isfile(spec):
             if outside := _OUTSIDE.fullmatch(spec):
                 return outside[1], outside[2]
             if where and not where.startswith("//") and kind.isidentifier():
