@@ -97,7 +97,7 @@ def test_data_and_vocabulary_of_a_run_with_checkpoints_are_not_replaced(place, c
         ("vocab.lowercase=False",): ours.format("vocab.lowercase was True, now False"),
         ("seed=1",): ours.format("seed was 0, now 1"),
         (f"evaluation.retrieval=({str(other)!r},)", "train.best_metric=other/error"): (
-            f"other data: held out is [{str(other)!r}]; to continue as it began, "
+            f"other data: the held-out text is now [{str(other)!r}]; to continue as it began, "
         ),
     }.items():
         train = command(place, *(f"--config.{override}" for override in overrides))

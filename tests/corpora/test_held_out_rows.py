@@ -116,6 +116,8 @@ def test_other_text_held_out_than_a_run_began_with_is_explained(corpus, tmp_path
     made = kept(evaluation=(first,))
     assert kept(evaluation=(first,)) == made
     assert kept(exclude=(first,)).fingerprint == made.fingerprint
-    with pytest.raises(ValueError, match=f"trained on other data: held out is .*{second}") as error:
+    with pytest.raises(
+        ValueError, match=f"trained on other data: the held-out text is now .*{second}"
+    ) as error:
         kept(evaluation=(second,))
     assert f"hold_out_evaluation=False --config.data.exclude=\"('{first}',)\"" in str(error.value)

@@ -288,7 +288,7 @@ class _Run:
         names = {text.key: text.name for text in self._held_out}
         if held_out.keys() != names.keys():
             reasons.append(
-                f"held out is {sorted(names.values())}; to continue as it began, "
+                f"the held-out text is now {sorted(names.values())}; to continue as it began, "
                 "--config.data.hold_out_evaluation=False "
                 f'--config.data.exclude="{tuple(sorted({*held_out.values()}))}"'
             )

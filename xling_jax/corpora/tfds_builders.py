@@ -7,7 +7,6 @@ import collections
 import dataclasses
 import hashlib
 import itertools
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -74,14 +73,14 @@ class EuroparlV7(tfds.core.GeneratorBasedBuilder):
 
     def check_archives(self) -> None:
         """Raises if the user has to download an archive first, with the command that does."""
-        for url, path in self._archives().items():
-            if not path.is_file():
-                others = re.sub("[a-z]+-en", "{de,es,fr,it}-en", url)
-                raise FileNotFoundError(
-                    f"{path}: no such file; download it, and those of other languages, with wget "
-                    f"-P {path.parent} {others} (TFDS_DATA_DIR is another place), or name your "
-                    "own text with --config.data.corpora"
-                )
+        missing = {url: path for url, path in self._archives().items() if not path.is_file()}
+        if missing:
+            path = next(iter(missing.values()))
+            raise FileNotFoundError(
+                f"{path}: no such file; wget -P {path.parent} {' '.join(missing)}, and likewise "
+                "for the languages of other corpora (TFDS_DATA_DIR is another place), or name your "
+                "own text with --config.data.corpora"
+            )
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager):
         directories = dl_manager.extract([*self._archives().values()])

@@ -105,9 +105,9 @@ def exists(url: str) -> bool:
         return store.exists(root)
 
 
-def check(path: str) -> None:
+def check(url: str) -> None:
     """Raises ValueError for a URL of an unsupported protocol."""
-    with _store(path):
+    with _store(url):
         pass
 
 
