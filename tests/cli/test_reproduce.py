@@ -8,7 +8,7 @@ import pytest
 from xling_jax.cli.main import main
 from xling_jax.cli.reproduce import PAPERS, TABLES
 from xling_jax.cli.reproduce_runs import Reproduction
-from xling_jax.cli.reproduce_tasks import DATA, TASKS, needed
+from xling_jax.cli.reproduce_tasks import DATA, TASKS, check, needed
 from xling_jax.papers import made_up
 
 _EXHAUSTIVE = pytest.mark.exhaustive
@@ -33,10 +33,10 @@ def test_a_table_is_trained_measured_and_shown_beside_the_published_cells(workdi
     assert shown == (workdir / "mao-9.md").read_text("utf-8") + "\n"
     found = cell(workdir / "mao-9.json", line="batch size 64", column="XSR en→fr")
     assert found["published"] == 89.6 and 0 <= found["ours"] <= 100
-    assert found["note"] == "of 150"  # the candidates of the made-up Europarl
-    assert f"| {found['ours']:.1f} (of 150) / 89.6 |" in shown
+    assert f"| {found['ours']:.1f} / 89.6 |" in shown
+    assert "XSR, en-fr: among 150 sentences." in shown  # of the made-up Europarl
     html = (workdir / "mao-9.html").read_text("utf-8")
-    assert "<small>89.6 *</small>" in html and "http" not in html
+    assert "<small>89.6</small>" in html and "http" not in html
     # Once more: nothing is trained again.
     made = {path: path.stat().st_mtime_ns for path in workdir.rglob("results.json")}
     assert len(made) == 2
@@ -84,9 +84,13 @@ def test_a_dry_run_writes_only_the_made_up_text(tmp_path, capsys):
 
 
 def test_parts_name_tasks_and_data_that_exist():
+    encoders = {f"{name} in --encoders" for name in ("mbert", "xlm", "xlmr", "laser", "reimers")}
     for table in TABLES.values():
-        assert {*needed(table)} <= {*DATA, "encoders", "Europarl v7"}
         assert {part.task for row in table.rows for part in row.parts} <= TASKS.keys()
+        assert {*needed(table)[1]} <= {*DATA, *encoders, "Europarl v7"}
+    assert needed(TABLES["mao-1"]) == (0, [])  # sizes
+    assert needed(TABLES["li-mak-4"]) == (5, ["mldoc"])
+    assert needed(TABLES["mao-8"])[1] == ["mldoc", "Europarl v7", "reimers in --encoders"]
 
 
 def test_settings_of_a_run_depend_on_the_scale(tmp_path):
@@ -108,22 +112,49 @@ def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
         (["mao-figure-1", "--workdir", tmp_path], "not run: a drawing"),
         (["yu-2", "--row", "NMT", "--workdir", tmp_path], "has no such system"),
         (["yu-2", "--scale", "small", "--workdir", tmp_path], "needs --data"),
+        (["mao-2", "--data", tmp_path, "--workdir", tmp_path], "needs parallel/*.tsv.gz in --data"),
         (["yu-4", "--scale", "paper", "--data", tmp_path, "--workdir", tmp_path], "NIST licenses"),
         (["europarl-5k"], "needs --output"),
     ):
         assert main(["reproduce", *map(str, words)]) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
         assert message in line
-    assert "yu-4 needs mldoc; 4 GPUs" in caplog.text  # before it stops
+    start = "yu-4 trains 2 encoders (1.5 days each on 4 GPUs, in the paper); needs mldoc"
+    assert start in caplog.text  # before it stops
+
+
+def test_text_that_is_missing_at_paper_is_told_before_anything_is_trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs, table = Reproduction(tmp_path / "w", None, "paper"), PAPERS["mao"].TABLES["mao-2"]
+    with pytest.raises(FileNotFoundError, match="data/paracrawl-v5/en-fr.bicleaner07.txt.gz"):
+        check(runs, table)
+    for row in table.rows:  # what has been trained needs none
+        (runs.place(row.parts[0].encoder) / "encoder").mkdir(parents=True, exist_ok=True)
+    check(runs, table)
+
+
+def test_what_cannot_be_measured_is_said_and_not_trained(tmp_path, capsys, caplog):
+    """XSR draws from Europarl, and XLM is published."""
+    (tmp_path / "text/parallel").mkdir(parents=True)
+    (tmp_path / "text/parallel/news.tsv").write_text("en\tfr\nyes\toui\n")
+    words = ["--data", str(tmp_path / "text"), "--workdir", str(tmp_path / "w")]
+    assert main(["reproduce", "mao-4", *words]) == 0
+    file = "parallel/europarl*.tsv* in --data"
+    assert f"Not measured without {file}: LASER; ours; ours, by margin." in capsys.readouterr().out
+    assert f"ours, by margin: not measured without {file}" in caplog.text
+    assert main(["reproduce", "gong-1", "--row", "XLM", *words]) == 0
+    assert "Not measured without xlm in --encoders: XLM." in capsys.readouterr().out
+    assert {path.suffix for path in (tmp_path / "w").iterdir()} == {".md", ".json", ".html"}
 
 
 def test_a_run_that_fails_ends_the_command_with_its_status(tmp_path, capsys):
     (tmp_path / "parallel").mkdir()
     (tmp_path / "parallel/news.tsv").write_text("en\tfr\none cell\n")
     words = ["--workdir", str(tmp_path / "w"), "--data", str(tmp_path)]
-    assert main(["reproduce", *ROW, *words]) == 1
+    with pytest.raises(SystemExit, match="1"):
+        main(["reproduce", "mao-2", *words])
     assert "xling train: error: " in capsys.readouterr().err
-    assert not (tmp_path / "w/mao-9.md").exists()
+    assert not (tmp_path / "w/mao-2.md").exists()
 
 
 def test_the_europarl_set_joins_through_english_and_keeps_copies(tmp_path):

@@ -24,9 +24,6 @@ _logger = logging.getLogger(__name__)
 PAPERS = {"li-mak": li_mak, "yu": yu, "mao": mao, "gong": gong}
 TABLES = {name: table for paper in PAPERS.values() for name, table in paper.TABLES.items()}
 _EUROPARL_5K = "europarl-5k"
-_EUROPARL = tuple(
-    f"tfds:europarl_v7/{pair}" for pair in ("de-en", "en-es", "en-fr", "en-it", "en-pt")
-)
 
 EXAMPLES = """examples:
   xling reproduce --list
@@ -45,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("table", nargs="?", metavar="TABLE", help="a table, a paper, or all; see --list")
     add("--list", action="store_true", help="list all tables and figures with their systems")
     add("--scale", choices=SCALES, default="smoke", help="default: %(default)s")
-    add("--data", type=Path, metavar="DIR", help="parallel/, retrieval/, classification/, docs/")
+    add("--data", type=Path, metavar="DIR", help="text; docs/how-to/reproduce.md says which")
     add("--encoders", type=Path, metavar="DIR", help="mbert, xlm, xlmr, reimers, laser: published")
     add("--workdir", type=Path, metavar="W", help="directory of all runs")
     add("--output", type=Path, metavar="O", help="directory of the tables (default: the workdir)")
@@ -54,16 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="print the commands, run none")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Runs the command; the status of the training or evaluation that failed or was stopped."""
-    try:
-        _run(args)
-    except SystemExit as stopped:
-        return stopped.code
-    return 0
-
-
-def _run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
+    """Runs the command; SystemExit has the status of a training or evaluation that failed."""
     if args.list:
         print(list_tables())
         return
@@ -79,11 +68,13 @@ def _run(args: argparse.Namespace) -> None:
     tables = _chosen(args.table, args.row)
     _prepare(args, tables)
     from xling_jax.cli.reproduce_runs import Reproduction
-    from xling_jax.cli.reproduce_tasks import TASKS
+    from xling_jax.cli.reproduce_tasks import check, measure
     from xling_jax.papers import page
 
     where = (args.workdir, args.data, args.scale, args.encoders)
     seeds = [Reproduction(*where, seed, args.dry_run) for seed in range(args.seeds)]
+    for table in tables.values() if args.scale == "paper" and not args.dry_run else ():
+        check(seeds[0], table)
     results = []
     for name, table in tables.items():
         measured: dict[str, list[Measured]] = {}
@@ -92,8 +83,9 @@ def _run(args: argparse.Namespace) -> None:
             measured[row.name] = [Measured() for _ in seeds]
             for reproduction, found in zip(seeds, measured[row.name]):
                 for part in row.parts:
-                    measure, _ = TASKS[part.task]
                     found.update(measure(reproduction, part))
+            for missing in measured[row.name][0].missing:
+                _logger.warning("%s: not measured without %s", row.name, missing)
         results.append(page.Result(name, table, args.scale, measured))
     if not args.dry_run:
         print(printable(page.write(args.output or args.workdir, args.table, results)))
@@ -133,7 +125,7 @@ def _chosen(name: str, row: str | None) -> dict[str, Table]:
 
 def _prepare(args: argparse.Namespace, tables: Mapping[str, Table]) -> None:
     """Checks what a scale needs before any work, and logs it at `paper`."""
-    from xling_jax.cli.reproduce_tasks import missing_data, needed
+    from xling_jax.cli.reproduce_tasks import needed
 
     for flag in ("data", "encoders"):
         if getattr(args, flag):
@@ -147,13 +139,10 @@ def _prepare(args: argparse.Namespace, tables: Mapping[str, Table]) -> None:
         raise OptionError(f"--scale {args.scale}: needs --data, a directory with parallel/*.tsv.gz")
     if args.scale == "paper":
         for name, table in tables.items():
-            needs = ", ".join(needed(table)) or "no data but the corpora of its configs"
-            paper = next(paper for paper in PAPERS.values() if name in paper.TABLES)
-            _logger.info("%s needs %s; %s", name, needs, paper.COST)
-        names = [] if args.dry_run else [n for table in tables.values() for n in needed(table)]
-        missing_data(args.data, dict.fromkeys(names))
-        if "encoders" in names and not args.encoders:
-            raise OptionError("--scale paper: needs --encoders DIR with mbert, xlm and xlmr")
+            trained, names = needed(table)
+            cost = next(paper.COST for paper in PAPERS.values() if name in paper.TABLES)
+            needs = f"trains {trained} encoders ({cost})" if trained else "trains nothing"
+            _logger.info("%s %s; needs %s", name, needs, ", ".join(names) or "no other data")
     if args.scale in ("base", "paper") and not args.dry_run:
         import jax
 
@@ -169,6 +158,8 @@ def _write_europarl_5k(args: argparse.Namespace) -> None:
     if args.output.exists():
         raise OptionError(f"{args.output}: exists; choose another --output")
     languages = ["de", "en", "es", "fr", "it", "pt"]
-    rows = join_through("en", _EUROPARL, languages, 5000)
+    pairs = ("de-en", "en-es", "en-fr", "en-it", "en-pt")
+    corpora = [f"tfds:europarl_v7/{pair}" for pair in pairs]
+    rows = join_through("en", corpora, languages, 5000)
     write_n_way(args.output, languages, rows)
     _logger.info("%s: %d rows in %s", args.output, len(rows), ", ".join(languages))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from xling_jax.config import load
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import read_json, whole_directory
+from xling_jax.options import OptionError
 from xling_jax.papers.tables import Part, Published, Run
 
 if TYPE_CHECKING:
@@ -37,11 +38,9 @@ class Reproduction:
     is done twice; results lie with the options that they depend on in their name.
 
     Attributes:
-        workdir: of all runs.
         data: directory of text, see docs/how-to/reproduce.md; None for none.
         scale: one of `tables.SCALES`.
         encoders: directory of published encoders; None for none.
-        seed: of training.
         dry_run: print commands, run none.
     """
 
@@ -78,17 +77,18 @@ class Reproduction:
     def _text(self, run: Run) -> dict[str, Any]:
         """What a run is trained on, and what it must not see."""
         settings = dict(run.paper) if self.scale == "paper" else {}
-        if self.data and self.scale != "paper":
+        if self.scale != "paper":
             files = sorted({path for p in run.text for path in self.find(f"parallel/{p}.tsv*")})
-            files = files or self.find("parallel/*.tsv*")
+            if not (files := files or self.find("parallel/*.tsv*")):
+                raise OptionError(f"--scale {self.scale}: needs parallel/*.tsv.gz in --data")
             cut = lambda path: f"[:{int(run.share * _num_rows(path))}]" if run.share < 1 else ""
             settings["data.corpora"] = tuple(f"tsv:{path}{cut(path)}" for path in files)
         if held := self.find("retrieval/*.tsv*"):
             settings["data.exclude"] = tuple(map(str, held))
         return settings
 
-    def model(self, encoder: Run | Published) -> Path | None:
-        """The workdir or model directory of an encoder, trained or converted; None if missing."""
+    def model(self, encoder: Run | Published) -> Path:
+        """The workdir or model directory of an encoder, trained or converted."""
         if isinstance(encoder, Run):
             return self.train(encoder)
         if source := self.published(encoder):
@@ -97,18 +97,21 @@ class Reproduction:
                 source = next(iter(sorted(source.glob("*.pt"))), source)
             self.xling("convert", *encoder.convert, source, "--output", output, done=output)
             return output
-        return self.train(encoder.stand_in) if encoder.stand_in and self.scale != "paper" else None
+        return self.train(encoder.stand_in)
 
     def published(self, encoder: Published) -> Path | None:
         """The directory of a published encoder in `--encoders`, if it is there."""
         place = self.encoders / encoder.name if self.encoders else None
         return place if place and place.is_dir() else None
 
+    def place(self, run: Run) -> Path:
+        """The workdir of a run."""
+        name = re.sub(r"[^A-Za-z0-9+]+", "-", run.config)
+        return self.workdir / f"{name}-{fingerprint(self.experiment(run)[1].config)[:8]}"
+
     def train(self, run: Run) -> Path:
         """The workdir of a run, which is trained first unless it has been."""
-        words, experiment = self.experiment(run)
-        name = re.sub(r"[^A-Za-z0-9+]+", "-", run.config)
-        workdir = self.workdir / f"{name}-{fingerprint(experiment.config)[:8]}"
+        (words, experiment), workdir = self.experiment(run), self.place(run)
         if not self.dry_run and not workdir.exists():
             self._share_text(experiment, workdir)
         self.xling("train", *words, "--workdir", workdir, done=workdir / "encoder")
@@ -133,18 +136,15 @@ class Reproduction:
         *options: object,
         pictures: bool = False,
     ) -> tuple[dict[str, Any], Path]:
-        """The results.json of `xling evaluate`, {} if it cannot be measured, and its directory."""
+        """The results.json of `xling evaluate`, {} in a dry run, and its directory."""
         model = self.model(part.encoder)
-        if not data or model is None:
-            return {}, Path()
         words = [task, "--data", *data]
         for name, value in part.options.items():
             words += [f"--{name}"] if value is True else [f"--{name}", value]
         words += options
         if part.languages:
             words += ["--languages", ",".join(part.languages)]
-        if task != "probing":
-            words.append("--pictures" if pictures else "--no-pictures")
+        words += [] if task == "probing" else ["--pictures" if pictures else "--no-pictures"]
         output = model / "results" / f"{task}-{_digest(*words)}"
         done = output / ("checkpoints.json" if "--checkpoint" in words else "results.json")
         self.xling("evaluate", *words, "--model", model, "--output", output, done=done)

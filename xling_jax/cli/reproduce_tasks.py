@@ -6,13 +6,13 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from xling_jax.cli.reproduce_runs import Reproduction, overrides_of
 from xling_jax.config import load
+from xling_jax.corpora.specs import read_corpus
 from xling_jax.files.whole import read_json
 from xling_jax.options import OptionError
-from xling_jax.papers.tables import Key, Measured, Part, Published, Table
+from xling_jax.papers.tables import Key, Measured, Part, Published, Run, Table
 
 # Data of the papers -> where in `--data` the `paper` scale reads it, what other scales take where
 # that is missing (the first that is there), and where it is from.
@@ -47,23 +47,24 @@ DATA = {
         "to make it",
     ),
 }
-XSR = (200_000, 2_000)
-_XSR_SMOKE = (150, 50)
+_XSR, _XSR_SMOKE = "200000,2000", "150,50"
+_XSR_FILES = "parallel/europarl*.tsv*"
 
 
 def _files(runs: Reproduction, name: str) -> list[Path]:
     """The files of data of the papers, or below `paper` one in their place."""
     paths, instead, _ = DATA[name]
     files = [runs.data / path for path in paths] if runs.data else []
-    is_there = bool(files) and all(path.exists() for path in files)
-    return files if is_there else runs.find(*instead)[:1]
+    if files and all(path.exists() for path in files):
+        return files
+    return [] if runs.scale == "paper" else runs.find(*instead)[:1]
 
 
 def _classification(runs: Reproduction, part: Part) -> Measured:
     from xling_jax.eval.classification_data import list_languages
 
     folder = _files(runs, "mldoc")
-    codes = list_languages(folder[0]) if folder else []
+    codes = list_languages(folder[0])
     options = dict(part.options)
     if runs.scale in ("smoke", "small"):  # their encoders read less
         options.pop("max-tokens", None)
@@ -73,25 +74,23 @@ def _classification(runs: Reproduction, part: Part) -> Measured:
     words = ["--seeds", "1"] if one_seed else []
     found, epoch = Measured(), None
     if part.checkpoint in ("dev", "best", "half"):
-        results, epoch = _chosen(runs, part, folder, words)
+        results, epoch = _chosen(runs, part, words)
     else:
         results, _ = runs.evaluate(part, "classification", folder, *words)
-    for name, matrix in results.get("matrices", {}).items():
+    for matrix in results.get("matrices", {}).values():
         kind = matrix.get("oracle" if part.checkpoint == "oracle" else "accuracy") or {}
         renamed = {"others" if s == "the others" else s: row for s, row in kind.items()}
         found.add_matrix(part.measure, renamed)
         size = min(matrix["num_test"].values())
-        found.facts.append(f"{name}: tested on {matrix['test_split']}, at least {size} texts")
-    if epoch is not None:
-        found.cells[Key("epoch")] = epoch
+        found.facts.append(f"{folder[0].name}, {matrix['test_split']}: at least {size} texts")
+    found.cells |= {Key("epoch"): epoch} if epoch else {}
     return found
 
 
-def _chosen(
-    runs: Reproduction, part: Part, folder: Sequence[Path], words: Sequence[str]
-) -> tuple[dict[str, Any], float | None]:
+def _chosen(runs: Reproduction, part: Part, words: list[str]) -> tuple[dict, float | None]:
     """Results of the checkpoint that is chosen on a split, and its epoch if that is known."""
-    has_test = bool(folder) and any(folder[0].glob("test.*"))
+    folder = _files(runs, "mldoc")
+    has_test = any(folder[0].glob("test.*"))
     split = "test" if part.checkpoint == "best" and has_test else "dev"
     every = [*words, "--checkpoint", "all", "--metric", "cross", "--split"]
     scores, place = runs.evaluate(part, "classification", folder, *every, split)
@@ -119,25 +118,21 @@ def _retrieval(runs: Reproduction, part: Part) -> Measured:
     return found
 
 
+def _xsr_corpus(runs: Reproduction, part: Part) -> str:
+    europarl = f"tfds:europarl_v7/{'-'.join(sorted(part.languages))}:train[:800000]"
+    return europarl if runs.scale == "paper" else f"tsv:{runs.data}/{_XSR_FILES}"
+
+
 def _xsr(runs: Reproduction, part: Part) -> Measured:
     """2,000 queries among 200,000 sentences of Europarl, or as many as there are."""
-    first, second = sorted(part.languages)
-    if runs.scale == "paper":
-        data = f"tfds:europarl_v7/{first}-{second}:train[:800000]"
-    elif runs.find("parallel/europarl*.tsv*"):
-        data = f"tsv:{runs.data}/parallel/europarl*.tsv*"
-    else:
-        return Measured()
-    part = dataclasses.replace(part, languages=(first, second))
-    drawn = ",".join(map(str, _XSR_SMOKE if runs.scale == "smoke" else XSR))
-    results, _ = runs.evaluate(part, "retrieval", [data], "--xsr", drawn)
+    part = dataclasses.replace(part, languages=tuple(sorted(part.languages)))
+    drawn = _XSR_SMOKE if runs.scale == "smoke" else _XSR
+    results, _ = runs.evaluate(part, "retrieval", [_xsr_corpus(runs, part)], "--xsr", drawn)
     found = Measured()
     for matrix in results.get("matrices", {}).values():
         found.add_matrix(part.measure, matrix["p_at_1"])
-        for key in found.cells:
-            count = matrix["num_candidates"][key.source][key.target]
-            if count != XSR[0]:
-                found.notes[key] = f"of {count:,}"
+        counts = (matrix["num_candidates"][key.source][key.target] for key in found.cells)
+        found.facts = [f"XSR, {'-'.join(part.languages)}: among {min(counts):,} sentences"]
     return found
 
 
@@ -199,8 +194,6 @@ def _language(runs: Reproduction, part: Part) -> Measured:
 def _document_counts(runs: Reproduction, part: Part) -> Measured:
     from xling_jax.documents.records import read_documents
 
-    if runs.dry_run:
-        return Measured()
     files = _files(runs, part.task.removeprefix("documents-"))
     found = (document for file in files[:2] for document in read_documents(file))
     kept = [one for one in found if not part.languages or one.language in part.languages]
@@ -217,18 +210,14 @@ def _size(runs: Reproduction, part: Part) -> Measured:
     experiment = load(part.encoder.config, overrides_of(part.encoder.settings))
     encoder, decoder = (experiment.config.get(side) or {} for side in ("encoder", "decoder"))
     recurrent = encoder["family"] == "laser"
-    depth = decoder.get("layers", 1) if decoder else None
     known = {
+        "architecture": "BiLSTM" if recurrent else "Transformer",
         "d_h": f"{encoder['width'] // 2}x2" if recurrent else encoder["width"],
         "d_z": decoder.get("width"),
-        "r": encoder.get("heads"),
-        "attention_heads": encoder.get("heads"),
+        "heads": encoder.get("heads"),
         "d_fc": encoder.get("ffn_width"),
-        "num_encoder_layers": encoder["layers"],
-        "encoder_layers": encoder["layers"],
-        "num_decoder_layers": depth,
-        "decoder_layers": depth,
-        "architecture": "BiLSTM" if recurrent else "Transformer",
+        "encoder layers": encoder["layers"],
+        "decoder layers": decoder.get("layers", 1) if decoder else None,
         "vocabulary": experiment.preparation.vocab.size,
         "parameters": published_count(experiment),
     }
@@ -242,18 +231,16 @@ def _neighbors(runs: Reproduction, part: Part) -> Measured:
     from xling_jax.papers.tables import published
 
     model, files = runs.model(part.encoder), _files(runs, "europarl-5k")
-    if runs.dry_run or not files:
-        return Measured()
-    (query,) = [v for k, v in published("yu-3")["similarity loss"].items() if k.measure == "query"]
+    query = published("yu-3")["similarity loss"][Key("query")]
     texts = load_retrieval_data(files[0], part.languages).parts[0].texts
     row = texts["en"].index(query) if query in texts["en"] else 0
     encoder = xling_jax.load(model)
-    found = Measured({Key("query", "en", "query"): texts["en"][row]})
+    found = Measured({Key("query"): texts["en"][row]})
     for code, column in texts.items():
         hits = xling_jax.search(texts["en"][row], column, encoder, k=4)
         others = [hit.text for hit in hits if hit.position != row]
         for place, text in enumerate(others[:3], 1):
-            found.cells[Key(code, "en", str(place))] = text
+            found.cells[Key(code, target=str(place))] = text
     return found
 
 
@@ -268,8 +255,6 @@ def _classes(runs: Reproduction, part: Part) -> Measured:
     from xling_jax.report.pictures import draw_all
 
     model, folder = runs.model(part.encoder), _files(runs, "mldoc")
-    if runs.dry_run or not folder:
-        return Measured()
     data = load_classification_data(folder[0], ["de"])
     part_of = data.splits[data.test_split]["de"]
     vectors = document_encoder(xling_jax.load(model).encode, "sentences")(part_of.texts)
@@ -285,8 +270,6 @@ def _classes(runs: Reproduction, part: Part) -> Measured:
 def _speed(runs: Reproduction, part: Part) -> Measured:
     """Tokens per second, or minutes for 10,000 updates, as training logged them last."""
     model = runs.model(part.encoder)
-    if runs.dry_run:
-        return Measured()
     lines = map(json.loads, (model / "metrics.jsonl").read_text("utf-8").splitlines())
     last = [line for line in lines if "train/steps_per_second" in line][-1]
     if part.task == "speed":
@@ -299,16 +282,12 @@ def _memory(runs: Reproduction, part: Part) -> Measured:
     from xling_jax.train.dry_run import planned_memory
 
     _, experiment = runs.experiment(part.encoder)
-    if runs.dry_run:
-        return Measured()
     return Measured({Key("memory, MB"): sum(planned_memory(experiment).values()) / 2**20})
 
 
 def _pairs(runs: Reproduction, part: Part) -> Measured:
     """Rows before and after the filter of letters; other filters come after."""
     model = runs.model(part.encoder)
-    if runs.dry_run:
-        return Measured()
     corpora = read_json(model / "data/counts.json")["corpora"].values()
     pairs = [counts for corpus in corpora for counts in corpus.values()]
     value = sum(counts["read"] for counts in pairs)
@@ -337,19 +316,58 @@ TASKS: dict[str, tuple[Callable[[Reproduction, Part], Measured], str]] = {
 }
 
 
-def needed(table: Table) -> list[str]:
-    """The data, and encoders, that the rows of a table need at `paper`."""
+_UNTRAINED = (_size, _document_counts)
+_EVALUATED = (_classification, _retrieval, _xsr, _probing, _language, _alignment)
+
+
+def measure(runs: Reproduction, part: Part) -> Measured:
+    """The cells of a part, or what is missing in `--data` or `--encoders`."""
+    missing, function = _missing(runs, part), TASKS[part.task][0]
+    if missing or (runs.dry_run and function not in _EVALUATED):
+        for run in _trained([part]) if runs.dry_run else ():
+            runs.train(run)
+        return Measured(missing=missing)
+    found = function(runs, part)
+    if isinstance(part.encoder, Published) and not runs.published(part.encoder):
+        found.facts.append(f"an encoder trained on masked tokens stands in for {part.encoder.name}")
+    return found
+
+
+def needed(table: Table) -> tuple[int, list[str]]:
+    """The number of trainings of a table at `paper`, and the data and encoders."""
     parts = [part for row in table.rows for part in row.parts]
-    names = dict.fromkeys(TASKS[part.task][1] for part in parts)
-    stand_ins = [p for p in parts if isinstance(p.encoder, Published) and p.encoder.stand_in]
-    return [*filter(None, names), *(["encoders"] if stand_ins else [])]
+    names = [TASKS[part.task][1] for part in parts]
+    names += [f"{p.encoder.name} in --encoders" for p in parts if isinstance(p.encoder, Published)]
+    return len(_trained(parts)), [*dict.fromkeys(filter(None, names))]
 
 
-def missing_data(data: Path | None, names: Sequence[str]) -> None:
-    """Raises OptionError, in one line, for data of the papers that `--data` lacks."""
-    for name in names:
-        paths, _, origin = DATA.get(name, ([], [], ""))
-        for path in paths:
-            if not data or not (data / path).exists():
-                place = (data or Path("DIR")) / path
-                raise OptionError(f"--scale paper: needs {place}; {origin}")
+def check(runs: Reproduction, table: Table) -> None:
+    """Raises, in one line, for what a table lacks at `paper`, text to be trained on included."""
+    parts = [part for row in table.rows for part in row.parts]
+    for part in parts:
+        for missing in _missing(runs, part):
+            raise OptionError(f"--scale paper: needs {missing}")
+        if part.task == "xsr":
+            read_corpus(_xsr_corpus(runs, part), part.languages)
+    for run in _trained(parts):
+        text = runs.experiment(run)[1].preparation
+        for corpus in () if (runs.place(run) / "encoder").exists() else text.corpora:
+            read_corpus(corpus, text.languages)
+
+
+def _trained(parts: Sequence[Part]) -> list[Run]:
+    found = {repr(p.encoder): p.encoder for p in parts if TASKS[p.task][0] not in _UNTRAINED}
+    return [encoder for encoder in found.values() if isinstance(encoder, Run)]
+
+
+def _missing(runs: Reproduction, part: Part) -> list[str]:
+    encoder, name, is_paper = part.encoder, TASKS[part.task][1], runs.scale == "paper"
+    is_here = isinstance(encoder, Run) or runs.published(encoder)
+    if not is_here and (is_paper or not encoder.stand_in):
+        return [f"{encoder.name} in --encoders"]
+    if name in DATA and not _files(runs, name):
+        paths, _, origin = DATA[name]
+        path = next(path for path in paths if not runs.data or not (runs.data / path).exists())
+        return [f"{path} in --data" + (f"; {origin}" if is_paper else "")]
+    lacks_europarl = name == "Europarl v7" and not is_paper and not runs.find(_XSR_FILES)
+    return [f"{_XSR_FILES} in --data"] if lacks_europarl else []

@@ -24,10 +24,7 @@ def _encoder(name: str, pooling: str) -> tuple[Published, int]:
 
 
 # Data -> column -> options of `xling evaluate alignment`.
-_COLUMNS = {
-    "wmt16": {"no URL": {}, "with URL": {"url-matching": True}},
-    "wmt19": {"recall": {}},
-}
+_COLUMNS = {"wmt16": {"no URL": {}, "with URL": {"url-matching": True}}, "wmt19": {"recall": {}}}
 
 
 def _parts(encoder: Run | Published, task: str, options: dict[str, Any]) -> tuple[Part, ...]:
@@ -62,12 +59,11 @@ def _language(pool: str) -> tuple[Row, ...]:
     )
 
 
-COST = "encoding 1.2 million pages (WMT16) or 86,853 documents (WMT19) six times, so a GPU"
+COST = "LASER_1; six encodings of 1.2 million pages (WMT16) or 86,853 documents (WMT19)"
 _RECALL = (
     "Recall of the gold pairs, one to one, k = 4; nothing is selected. Columns: biased or debiased "
-    "vectors, mean or density-weighted sum, cosine or margin. Below `paper`, BERT is an encoder "
-    "trained on masked tokens only, and components are at most a quarter of its dimensions. LASER "
-    "is our LASER_1. "
+    "vectors, mean or density-weighted sum, cosine or margin. LASER is our LASER_1; "
+    "of an encoder that stands in for BERT, at most a quarter of the dimensions are removed. "
 )
 _WMT19 = "Over all gold pairs of the pairs of languages (micro); results.json has macro means."
 _LANGUAGE = (

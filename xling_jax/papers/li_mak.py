@@ -8,7 +8,7 @@ _FIVE = ("en", "de", "fr", "es", "it")
 _MLP = {"classifiers": "mlp"}
 _CUT = {"max-tokens": 750}
 
-_SIZES = ("d_h", "d_z", "r", "d_fc", "num_encoder_layers", "num_decoder_layers", "vocabulary")
+_SIZES = ("d_h", "d_z", "heads", "d_fc", "encoder layers", "decoder layers", "vocabulary")
 _SIZES += ("parameters",)
 _SMALL = {"cleaning.length_ratio_slack": 3}
 _LSTM = _SMALL | {"schedule.value": 2e-3}
@@ -43,7 +43,7 @@ def _selected(name: str, run: Run, cut: bool = False) -> list[Row]:
     return [*chosen, Row(name, (Part(run, "speed", "WPS"),))]
 
 
-COST = "one Titan RTX, 20 epochs of Europarl v7 in 4 to 10 days a run; MLDoc"
+COST = "20 epochs of Europarl v7, 4 to 10 days each on one Titan RTX"
 _DEV = (
     "By dev: the checkpoint of epochs 10 to 20 with the best mean across languages on MLDoc's dev "
     "text, tested once. LASER's MLP, mean of five seeds, selected on the dev text of the training "
@@ -59,9 +59,9 @@ TABLES = {
             _sizes("T-LASER", _T_LASER, CT_LASER),
         ),
         "Sizes are those of the published configs at every scale, parameters in the papers' "
-        "convention. Speed: tokens per second of training at this scale, on this machine; "
-        "WPS_dist with the distance constraint (cLASER_1, cLASER_6, cT-LASER). Ratios carry over "
-        "between machines, the speeds themselves do not.",
+        "convention. Speed: tokens per second of training at this scale, on this machine, of both "
+        "sides (fairseq, with which the paper measures, counts the target's); WPS_dist with the "
+        "constraint (cLASER_1, cLASER_6, cT-LASER). Only ratios compare.",
         plain=("WPS", "WPS_dist", *_SIZES),
     ),
     "li-mak-2": Table(

@@ -77,11 +77,11 @@ class Result:
                 yield name, self.measured[name], {}
 
     def cells(self) -> Iterator[Cell]:
-        """Every cell that we or they have, means included."""
-        keys = dict.fromkeys(key for cells in published(self.name).values() for key in cells)
-        ours = (one.cells for seeds in self.measured.values() for one in seeds)
-        keys |= dict.fromkeys((*(key for cells in ours for key in cells), *self.table.means))
-        keys = [key for key in keys if self._is_shown(key)]
+        """Every cell that the paper prints, means included; of a table without any, all of ours."""
+        theirs = [key for cells in published(self.name).values() for key in cells]
+        ours = [key for seeds in self.measured.values() for one in seeds for key in one.cells]
+        own = [key for key in ours if not theirs or key.measure in self.table.plain]
+        keys = [*filter(self._is_shown, dict.fromkeys([*theirs, *own, *self.table.means]))]
         for label, seeds, theirs in self.systems():
             for key in keys:
                 found = [compare(one.cells, theirs, key) for one in seeds]
@@ -90,8 +90,6 @@ class Result:
                 if values:
                     mean = statistics.fmean(values) if len(values) > 1 else values[0]
                     pair = pair._replace(ours=mean)
-                notes = [one.notes[key] for one in seeds if key in one.notes][:1]
-                pair = pair._replace(note=", ".join(filter(None, [*notes, pair.note])))
                 if pair[:2] != (None, None):
                     plain = key.measure in self.table.plain
                     yield _cell(self._place(label, key), key, pair, plain, values)
@@ -106,7 +104,8 @@ class Result:
         """Line and column."""
         over = key.mean if key.target in ("*", "") and key.mean else key.target
         if self.table.matrix:
-            return f"{label} | {key.source}".removesuffix(" | "), over or key.measure
+            source = "mean" if key.source == "*" else key.source
+            return f"{label} | {source}".removesuffix(" | "), over or key.measure
         direction = f"{key.source}→{over}" if key.source not in ("", "*") else over
         single = len({k.measure for cells in published(self.name).values() for k in cells}) == 1
         return label, direction if single and direction else f"{key.measure} {direction}".strip()
@@ -125,40 +124,38 @@ class Result:
 
     def pictures(self) -> list[tuple[str, str]]:
         """Names and contents, in Base64, of the pictures of the first seed."""
-        first = [seeds[0] for seeds in self.measured.values() if seeds]
-        files = [file for one in first for file in one.pictures if file.exists()]
-        return [(file.stem, base64.b64encode(file.read_bytes()).decode()) for file in files]
+        files = (file for seeds in self.measured.values() for file in seeds[0].pictures)
+        return [(f.stem, base64.b64encode(f.read_bytes()).decode()) for f in files if f.exists()]
 
     def notes(self) -> list[str]:
-        """What the table says below: data, and means that are over fewer cells than printed."""
-        one = [seeds[0] for seeds in self.measured.values() if seeds]
-        facts = dict.fromkeys(fact for measured in one for fact in measured.facts)
-        found = [f"Data: {'; '.join(facts)}."] if facts else []
-        means: dict[str, list[str]] = {}
+        """What the table says below: data, means over fewer cells than printed, and why dashes."""
+        first = {name: seeds[0] for name, seeds in self.measured.items()}
+        facts = dict.fromkeys(fact for measured in first.values() for fact in measured.facts)
+        noted: dict[str, list[str]] = {"data": [*facts]} if facts else {}
+        for name, measured in first.items():
+            for file in measured.missing:
+                noted.setdefault(f"not measured without {file}", []).append(name)
         for cell in self.cells():
-            if cell.pair.note and cell.key.mean:
-                means.setdefault(cell.pair.note, []).append(f"{cell.line} {cell.column}")
-        return found + [
-            f"{note[0].upper()}{note[1:]}: {', '.join(p)}." for note, p in means.items()
-        ]
+            if cell.pair.note:
+                note, *more = cell.pair.note.split(", ")
+                place = f"{cell.line} {cell.column}{''.join(f' ({one})' for one in more)}"
+                noted.setdefault(note, []).append(place)
+        return [f"{n[0].upper()}{n[1:]}: {'; '.join(at)}." for n, at in noted.items()]
 
 
 def markdown(result: Result) -> str:
     """The table as Markdown: each cell is ours / theirs."""
     columns, rows = result.grid()
-    lines = [f"## {result.name}: {result.table.title}", "", f"Scale {result.scale}. "
-             f"{result.table.selection} Cells: ours / published.", ""]  # fmt: skip
+    how = "Cells: ours / published." if columns else "Its pictures are in the HTML page."
+    scale = "smoke: ours mean nothing" if result.scale == "smoke" else result.scale
+    about = f"Scale {scale}. {result.table.selection.strip()} {how}"
+    lines = [f"## {result.name}: {result.table.title}", "", about, ""]
     if columns:
         lines += [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
     for line, cells in rows.items():
-        shown = [_text(cells[column]) if column in cells else "" for column in columns]
+        shown = [f"{cells[c].ours} / {cells[c].theirs}" if c in cells else "" for c in columns]
         lines.append(f"| {' | '.join(part.replace('|', _BAR) for part in (line, *shown))} |")
     return "\n".join([*lines, "", *result.notes()]) + "\n"
-
-
-def _text(cell: Cell) -> str:
-    noted = cell.pair.note and cell.ours != "–" and not cell.key.mean
-    return f"{cell.ours}{f' ({cell.pair.note})' if noted else ''} / {cell.theirs}"
 
 
 def as_json(result: Result) -> dict[str, Any]:

@@ -128,19 +128,19 @@ class Table:
 
 @dataclass
 class Measured:
-    """Cells, notes on some of them, pictures, and facts about the data."""
+    """Cells, pictures, facts about the data, and what data is missing."""
 
     cells: Cells = field(default_factory=dict)
-    notes: dict[Key, str] = field(default_factory=dict)
     pictures: list[Path] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     def update(self, other: "Measured") -> None:
         """Adds what another part has."""
         self.cells |= other.cells
-        self.notes |= other.notes
         self.pictures += other.pictures
         self.facts += [fact for fact in other.facts if fact not in self.facts]
+        self.missing += [name for name in other.missing if name not in self.missing]
 
     def add_matrix(self, measure: str, matrix: Mapping[str, Mapping[str, float | None]]) -> None:
         """Adds the shares of a matrix of results.json, source -> target, in percent."""
@@ -153,7 +153,7 @@ class Measured:
 def published(table: str) -> dict[str, Cells]:
     """The cells that the paper prints in a table, such as "yu-2", by system.
 
-    A row of the file is of all tables that print it.
+    A row of the file is of all tables that print it; "" is a cell left out that its means count.
     """
     text = importlib.resources.files("xling_jax.papers").joinpath("published.csv")
     found: dict[str, Cells] = {}
@@ -202,14 +202,17 @@ class Pair(NamedTuple):
 def compare(ours: Cells, theirs: Cells, key: Key) -> Pair:
     """A cell or mean of ours beside theirs; a mean is over the cells that both have, if any."""
     if not key.mean:
-        return Pair(ours.get(key), theirs.get(key))
+        return Pair(ours.get(key), theirs.get(key) or None)
     own, other, printed = cells_of(ours, key), cells_of(theirs, key), theirs.get(key)
-    if printed is not None and not own:
+    if not own:
         return Pair(None, printed)
-    common = own.keys() & other.keys() if own and other else None
-    pair = Pair(mean_of(ours, key, common), mean_of(theirs, key, common))
+    known = {cell for cell, value in other.items() if value != ""}
+    if printed is not None and known < other.keys() <= own.keys():
+        return Pair(mean_of(ours, key, other), printed)
+    common = own.keys() & known if known else None
+    pair = Pair(mean_of(ours, key, common), mean_of(theirs, key, known and common))
     notes = []
-    if common is not None and len(common) < max(len(own), len(other)):
+    if common is not None and (printed is None or len(common) < len(other)):
         notes.append(f"mean of the {len(common)} cells in common")
     if printed is not None and pair.theirs is not None:
         if abs(printed - pair.theirs) > 0.1 + 1e-6:

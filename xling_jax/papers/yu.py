@@ -21,21 +21,16 @@ _SIMILARITY = Run("similarity_loss", small=_SMALL | _WEAK, text=_TEXT)
 _BOTH = _SIMILARITY.changed(objective__encoder_l2__weight=1e-4)
 
 
-def _mldoc(
-    run: Run = _SIMILARITY,
-    documents: str = "sentences-mean",
-    measure: str = "accuracy",
-    checkpoint: str = "",
-    **options: str,
-) -> Part:
-    options = {"classifiers": "logreg", "documents": documents, **options}
+def _mldoc(run=_SIMILARITY, by="sentences-mean", measure="accuracy", checkpoint="", **more) -> Part:
+    options = {"classifiers": "logreg", "documents": by, **more}
     return Part(run, "classification", measure, _SIX, options, checkpoint)
 
 
-COST = "4 GPUs, 1.5 days a run (paper)"
+COST = "1.5 days each on 4 GPUs, in the paper"
+_LAST = "The last checkpoint; word vectors start at random, in the paper as those of multiCCA. "
 _LOGREG = (
-    "Logistic regression, its strength selected on the dev text of the training language; a "
-    "document is the mean of its sentences. "
+    f"{_LAST}Logistic regression, its strength selected on the dev text of the training language; "
+    "a document is the mean of its sentences. "
 )
 _RUSSIAN = (
     "The paper's means include Russian, which its training languages and ours lack: means are over "
@@ -53,8 +48,8 @@ TABLES = {
                 ("self-attention", _SIMILARITY.changed(encoder__pooling="self_attention")),
             )
         ),
-        "One hidden layer of 128 with SentEval's folds and early stopping; SST is SST-2. InferSent "
-        "is printed in the order MR CR SUBJ MPQA SST TREC under this header.",
+        f"{_LAST}One hidden layer of 128 with SentEval's folds and early stopping; SST is SST-2. "
+        "InferSent is printed in the order MR CR SUBJ MPQA SST TREC under this header.",
         matrix=True,
     ),
     "yu-2": Table(
@@ -68,9 +63,8 @@ TABLES = {
                 ("similarity loss and encoder weight regularization", _BOTH),
             )
         ),
-        "The nearest by cosine; the diagonal searches a language in itself and finds copies; means "
-        "include it. The paper prints part of weight regularization: its means here are over the "
-        "cells printed.",
+        f"{_LAST}The nearest by cosine; the diagonal searches a language in itself and finds "
+        "copies; means include it. Of weight regularization the paper prints part, but all means.",
         matrix=True,
     ),
     "yu-3": Table(
@@ -96,7 +90,7 @@ TABLES = {
     "yu-5": Table(
         "Table 5: how a document becomes a vector",
         tuple(
-            Row(name, (_mldoc(documents=f"{unit}-{pool}"),))
+            Row(name, (_mldoc(by=f"{unit}-{pool}"),))
             for unit, word in (("sentences", "Punctuation"), ("windows", "Fixed window"))
             for pool, name in (("mean", f"{word}, meanpool"), ("max", f"{word}, maxpool"))
         ),
