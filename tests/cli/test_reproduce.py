@@ -99,8 +99,10 @@ def test_settings_of_a_run_depend_on_the_scale(tmp_path):
     run = PAPERS["mao"].TABLES["mao-10"].rows[0].parts[0].encoder
     words = lambda scale: Reproduction(tmp_path, text, scale).experiment(run)[0]
     assert "en-fr.bicleaner07.txt.gz?columns=en,fr[:6412500]" in words("paper")[2]
+    (text / "parallel/tatoeba.de-en.tsv").write_text("de\ten\nJa\tYes\n")  # not of this pair
     small = [word for word in words("small") if "corpora" in word]
-    assert "tatoeba.all.tsv.gz[:37]" in small[0] and "europarl" not in small[0]  # an eighth of 300
+    assert "tatoeba.all.tsv.gz[:37]" in small[0]  # an eighth of 300
+    assert "europarl" not in small[0] and "de-en" not in small[0]
 
 
 def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
@@ -112,14 +114,14 @@ def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
         (["mao-figure-1", "--workdir", tmp_path], "not run: a drawing"),
         (["yu-2", "--row", "NMT", "--workdir", tmp_path], "has no such system"),
         (["yu-2", "--scale", "small", "--workdir", tmp_path], "needs --data"),
-        (["mao-2", "--data", tmp_path, "--workdir", tmp_path], "needs parallel/*.tsv.gz in --data"),
+        (["mao-2", "--data", tmp_path, "--workdir", tmp_path], "has no parallel/*.tsv.gz of en-fr"),
         (["yu-4", "--scale", "paper", "--data", tmp_path, "--workdir", tmp_path], "NIST licenses"),
         (["europarl-5k"], "needs --output"),
     ):
         assert main(["reproduce", *map(str, words)]) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
         assert message in line
-    start = "yu-4 trains 2 encoders (1.5 days each on 4 GPUs, in the paper); needs mldoc"
+    start = "yu-4: encoders to train: 2 (1.5 days each on 4 GPUs, in the paper); needs mldoc"
     assert start in caplog.text  # before it stops
 
 
@@ -139,9 +141,11 @@ def test_what_cannot_be_measured_is_said_and_not_trained(tmp_path, capsys, caplo
     (tmp_path / "text/parallel/news.tsv").write_text("en\tfr\nyes\toui\n")
     words = ["--data", str(tmp_path / "text"), "--workdir", str(tmp_path / "w")]
     assert main(["reproduce", "mao-4", *words]) == 0
-    file = "parallel/europarl*.tsv* in --data"
-    assert f"Not measured without {file}: LASER; ours; ours, by margin." in capsys.readouterr().out
-    assert f"ours, by margin: not measured without {file}" in caplog.text
+    shown = capsys.readouterr().out
+    for pair in ("en-fr", "de-en"):
+        file = f"parallel/europarl*.tsv* of {pair} in --data"
+        assert f"Not measured without {file}: LASER; ours; ours, by margin." in shown
+        assert f"ours, by margin: not measured without {file}" in caplog.text
     assert main(["reproduce", "gong-1", "--row", "XLM", *words]) == 0
     assert "Not measured without xlm in --encoders: XLM." in capsys.readouterr().out
     assert {path.suffix for path in (tmp_path / "w").iterdir()} == {".md", ".json", ".html"}

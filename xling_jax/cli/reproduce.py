@@ -141,8 +141,8 @@ def _prepare(args: argparse.Namespace, tables: Mapping[str, Table]) -> None:
         for name, table in tables.items():
             trained, names = needed(table)
             cost = next(paper.COST for paper in PAPERS.values() if name in paper.TABLES)
-            needs = f"trains {trained} encoders ({cost})" if trained else "trains nothing"
-            _logger.info("%s %s; needs %s", name, needs, ", ".join(names) or "no other data")
+            needs = f"encoders to train: {trained} ({cost})" if trained else "nothing to train"
+            _logger.info("%s: %s; needs %s", name, needs, ", ".join(names) or "no other data")
     if args.scale in ("base", "paper") and not args.dry_run:
         import jax
 

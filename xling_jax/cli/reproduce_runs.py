@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.config import load
+from xling_jax.corpora.specs import open_corpus
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import read_json, whole_directory
 from xling_jax.options import OptionError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
+_languages = functools.cache(lambda path: {*open_corpus(f"tsv:{path}").languages()})
 
 # On top of the configs' `:smoke`: one shape, two checkpoints.
 _SMOKE = {"data.bucket_lengths": (40,), "train.total_steps": 4, "train.keep_last": 4}
@@ -41,7 +43,6 @@ class Reproduction:
         data: directory of text, see docs/how-to/reproduce.md; None for none.
         scale: one of `tables.SCALES`.
         encoders: directory of published encoders; None for none.
-        dry_run: print commands, run none.
     """
 
     workdir: Path
@@ -58,13 +59,19 @@ class Reproduction:
         found = (sorted(self.data.glob(p)) if self.data else [] for p in patterns)
         return next(filter(None, found), [])
 
+    def parallel(self, names: Sequence[str], pairs: Sequence[str]) -> list[Path]:
+        """The files of `parallel/` with both languages of any pair."""
+        files = {path for name in names for path in self.find(f"parallel/{name}.tsv*")}
+        return [f for f in sorted(files) if any({*p.split("-")} <= _languages(f) for p in pairs)]
+
     def experiment(self, run: Run) -> tuple[list[str], Experiment]:
         """The words of `xling train` for a run, and what they resolve to."""
         if repr(run) not in self._known:
             config = run.config
             if self.scale != "paper":
                 config += f"{',' if ':' in config else ':'}{self.scale}"
-            settings = self._text(run) | {"small": run.small, "smoke": _SMOKE}.get(self.scale, {})
+            settings = self._text(run, load(config).preparation.pairs)
+            settings |= {"small": run.small, "smoke": _SMOKE}.get(self.scale, {})
             settings |= {
                 k: v[self.scale] if isinstance(v, dict) else v for k, v in run.settings.items()
             }
@@ -74,13 +81,12 @@ class Reproduction:
             self._known[repr(run)] = ["--config", config, *overrides], experiment
         return self._known[repr(run)]
 
-    def _text(self, run: Run) -> dict[str, Any]:
-        """What a run is trained on, and what it must not see."""
+    def _text(self, run: Run, pairs: Sequence[str]) -> dict[str, Any]:
+        """What a run is trained on, files of any of its pairs, and what it must not see."""
         settings = dict(run.paper) if self.scale == "paper" else {}
         if self.scale != "paper":
-            files = sorted({path for p in run.text for path in self.find(f"parallel/{p}.tsv*")})
-            if not (files := files or self.find("parallel/*.tsv*")):
-                raise OptionError(f"--scale {self.scale}: needs parallel/*.tsv.gz in --data")
+            if not (files := self.parallel(run.text, pairs) or self.parallel(["*"], pairs)):
+                raise OptionError(f"--data: has no parallel/*.tsv.gz of {' or '.join(pairs)}")
             cut = lambda path: f"[:{int(run.share * _num_rows(path))}]" if run.share < 1 else ""
             settings["data.corpora"] = tuple(f"tsv:{path}{cut(path)}" for path in files)
         if held := self.find("retrieval/*.tsv*"):

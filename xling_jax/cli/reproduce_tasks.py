@@ -369,5 +369,6 @@ def _missing(runs: Reproduction, part: Part) -> list[str]:
         paths, _, origin = DATA[name]
         path = next(path for path in paths if not runs.data or not (runs.data / path).exists())
         return [f"{path} in --data" + (f"; {origin}" if is_paper else "")]
-    lacks_europarl = name == "Europarl v7" and not is_paper and not runs.find(_XSR_FILES)
-    return [f"{_XSR_FILES} in --data"] if lacks_europarl else []
+    pair = "-".join(part.languages)
+    lacks_pair = part.task == "xsr" and not is_paper and not runs.parallel(["europarl*"], [pair])
+    return [f"{_XSR_FILES} of {pair} in --data"] if lacks_pair else []

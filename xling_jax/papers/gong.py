@@ -73,8 +73,7 @@ _LANGUAGE = (
 )
 
 
-def _picture(pool: str) -> Table:
-    number = {"MP": 1, "ST": 2}[pool]
+def _picture(number: int, pool: str) -> Table:
     return Table(
         f"Figure {number}: PCA of English and French sentences before and after debiasing, {pool}",
         _language(pool)[:1],
@@ -121,7 +120,7 @@ TABLES = {
         (*_systems("wmt19", (*_SINGLE, *_MULTI)), *_lasers("wmt19")),
         _RECALL + _WMT19,
     ),
-    "gong-figure-1": _picture("MP"),
-    "gong-figure-2": _picture("ST"),
+    "gong-figure-1": _picture(1, "MP"),
+    "gong-figure-2": _picture(2, "ST"),
 }
 ABSENT: dict[str, str] = {}

@@ -21,8 +21,7 @@ def _run(pair: str, objective: str = "all", layers: int = 2, share: float = 1.0,
     part = {"data.corpora": (f"tsv:data/paracrawl-v5/en-fr.bicleaner07.txt.gz{rows}",)}
     paper = part if share < 1 else {}
     config = f"lightweight:pair={pair},objective={objective}{depth}"
-    run = Run(config, small=_SMALL, paper=paper, text=_TEXT, share=share)
-    return run.changed(**settings)
+    return Run(config, small=_SMALL, paper=paper, text=_TEXT, share=share).changed(**settings)
 
 
 def _mldoc(pair: str, objective: str = "ugt", **settings) -> Part:

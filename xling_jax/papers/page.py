@@ -66,7 +66,7 @@ class Result:
     def systems(self) -> Iterator[tuple[str, Sequence[Measured], Cells]]:
         """Label, our measurements and published cells: published systems first, then ours."""
         theirs = published(self.name)
-        compared = {row.name: row.compared for row in self.table.rows}
+        compared = {row.name: row.beside or row.name for row in self.table.rows}
         for system, cells in theirs.items():
             ours = [name for name, other in compared.items() if other == system]
             for name in ours or [None]:

@@ -99,11 +99,6 @@ class Row:
     parts: tuple[Part, ...]
     beside: str | None = None
 
-    @property
-    def compared(self) -> str:
-        """The published system."""
-        return self.beside or self.name
-
 
 @dataclass(frozen=True)
 class Table:
