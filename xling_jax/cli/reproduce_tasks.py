@@ -197,10 +197,9 @@ def _document_counts(runs: Reproduction, part: Part) -> Measured:
     files = _files(runs, part.task.removeprefix("documents-"))
     found = (document for file in files[:2] for document in read_documents(file))
     kept = [one for one in found if not part.languages or one.language in part.languages]
-    if not kept:
-        return Measured()
     words = sum(len(sentence.split()) for one in kept for sentence in one.sentences)
-    return Measured({Key("documents"): len(kept), Key("average length"): words / len(kept)})
+    cells = {Key("documents"): len(kept), Key("average length"): words / max(len(kept), 1)}
+    return Measured(cells, facts=[file.name for file in files[:2]])
 
 
 def _size(runs: Reproduction, part: Part) -> Measured:
@@ -235,7 +234,7 @@ def _neighbors(runs: Reproduction, part: Part) -> Measured:
     texts = load_retrieval_data(files[0], part.languages).parts[0].texts
     row = texts["en"].index(query) if query in texts["en"] else 0
     encoder = xling_jax.load(model)
-    found = Measured({Key("query"): texts["en"][row]})
+    found = Measured({Key("query"): texts["en"][row]}, facts=[files[0].name])
     for code, column in texts.items():
         hits = xling_jax.search(texts["en"][row], column, encoder, k=4)
         others = [hit.text for hit in hits if hit.position != row]

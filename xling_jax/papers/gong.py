@@ -113,7 +113,7 @@ TABLES = {
     "gong-7": Table(
         "Table 7: WMT16, all systems",
         (*_systems("wmt16", (*_SINGLE, *_MULTI)), *_lasers("wmt16")),
-        _RECALL,
+        f"{_RECALL}Gomes and Lopes (2016) is cited only.",
     ),
     "gong-8": Table(
         "Table 8: WMT19, all systems",

@@ -75,7 +75,7 @@ TABLES = {
         ),
         f"{_DEV} LASER_5_2019 is the published encoder with 93 languages, "
         "from --encoders. mBERT, from there too, is fine-tuned as a whole on the first 128 tokens, "
-        "once, as BERT's authors do; the paper cites its cells.",
+        "once, as BERT's authors do. MultiCCA is cited only.",
         matrix=True,
     ),
     "li-mak-3": Table(
@@ -94,7 +94,7 @@ TABLES = {
             *_selected("T-LASER", _T_LASER, cut=True),
             *_selected("cT-LASER", CT_LASER, cut=True),
         ),
-        f"{_DEV} Best: the checkpoint with the best mean on the test text itself.",
+        f"{_DEV} Best: of the best mean on the test text itself. LASER_2018 was not published.",
         means_only=True,
         plain=("epoch", "WPS"),
     ),

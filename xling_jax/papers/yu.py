@@ -49,7 +49,7 @@ TABLES = {
             )
         ),
         f"{_LAST}One hidden layer of 128 with SentEval's folds and early stopping; SST is SST-2. "
-        "InferSent is printed in the order MR CR SUBJ MPQA SST TREC under this header.",
+        "InferSent, cited only, is printed in the order MR CR SUBJ MPQA SST TREC.",
         matrix=True,
     ),
     "yu-2": Table(
