@@ -30,19 +30,20 @@ def cell(path, **where):
 def test_a_table_is_trained_measured_and_shown_beside_the_published_cells(workdir, capsys):
     assert main(["reproduce", *ROW, "--workdir", str(workdir)]) == 0
     shown = capsys.readouterr().out
-    assert shown == (workdir / "mao-9.md").read_text("utf-8") + "\n"
-    found = cell(workdir / "mao-9.json", line="batch size 64", column="XSR en→fr")
+    assert shown == (workdir / "mao-9-batch-size-64.md").read_text("utf-8") + "\n"
+    found = cell(workdir / "mao-9-batch-size-64.json", line="batch size 64", column="XSR en→fr")
     assert found["published"] == 89.6 and 0 <= found["ours"] <= 100
     assert f"| {found['ours']:.1f} / 89.6 |" in shown
     assert "XSR, en-fr: among 150 sentences." in shown  # of the made-up Europarl
-    html = (workdir / "mao-9.html").read_text("utf-8")
+    html = (workdir / "mao-9-batch-size-64.html").read_text("utf-8")
     assert "<small>89.6</small>" in html and "http" not in html
     # Once more: nothing is trained again.
     made = {path: path.stat().st_mtime_ns for path in workdir.rglob("results.json")}
     assert len(made) == 2
     assert main(["reproduce", *ROW, "--workdir", str(workdir), "--output", str(workdir / "o")]) == 0
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("results.json")} == made
-    assert (workdir / "o/mao-9.md").read_bytes() == (workdir / "mao-9.md").read_bytes()
+    name = "mao-9-batch-size-64.md"
+    assert (workdir / "o" / name).read_bytes() == (workdir / name).read_bytes()
 
 
 @pytest.mark.exhaustive

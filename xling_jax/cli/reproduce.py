@@ -1,8 +1,9 @@
 """Trains and measures the systems of a paper's table, and prints ours beside the published cells.
 
-Writes O/TABLE.md, .json and .html. Runs lie in the workdir and are shared by tables; the same
-command continues where it was stopped. TABLE is a table or figure (yu-2), a paper (li-mak, yu, mao,
-gong) or all. `europarl-5k` writes the six-way retrieval set of yu-2 instead.
+Writes O/TABLE.md, .json and .html; with --row, O/TABLE-ROW. Runs lie in the workdir and are shared
+by tables; the same command continues where it was stopped. TABLE is a table or figure (yu-2), a
+paper (li-mak, yu, mao, gong) or all. `europarl-5k` writes the six-way retrieval set of yu-2
+instead.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -88,7 +90,9 @@ def run(args: argparse.Namespace) -> None:
                 _logger.warning("%s: not measured without %s", row.name, missing)
         results.append(page.Result(name, table, args.scale, measured))
     if not args.dry_run:
-        print(printable(page.write(args.output or args.workdir, args.table, results)))
+        # The page of one system does not replace that of its table.
+        name = re.sub(r"[^A-Za-z0-9+]+", "-", " ".join(filter(None, (args.table, args.row))))
+        print(printable(page.write(args.output or args.workdir, name, results)))
 
 
 def list_tables() -> str:
