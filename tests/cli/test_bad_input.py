@@ -283,3 +283,12 @@ def test_escape_sequences_are_shown_and_not_obeyed(fails, tmp_path, capsys):
     argv = ["prepare", "--config", "static:smoke", "--workdir", str(tmp_path / "w")]
     line = fails([*argv, f"--config.data.corpora=('tsv:{tmp_path}/a.tsv',)"], 1)
     assert "a.tsv:1" in line and line.isprintable() and "x1b" in line
+
+
+def test_a_copy_that_fails_names_what_is_written(monkeypatch, fails, tmp_path):
+    def copy(source, target):
+        raise OSError(28, "No space left on device", source, None, "web/encoder.safetensors")
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    export = ["export", "--model", "mini", "--to", "web", "--output", str(tmp_path / "web")]
+    assert "error: web/encoder.safetensors: No space left" in fails(export, 1)

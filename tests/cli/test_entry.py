@@ -72,3 +72,31 @@ def test_ctrl_c_where_python_ignores_exceptions_is_not_lost_and_leaves_no_trace(
     )
     assert finished.stdout == "ignored\n"
     assert (finished.returncode, finished.stderr) == (130, "xling: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("streams", "expected"),
+    [
+        ("", (0, "ä \\udce9\n", "")),  # in any locale
+        ("lost 2>&-", (0, "ä \\udce9\n", "")),
+        (">&-", (1, "", "xling: error: stdout is closed; redirect it, say to /dev/null\n")),
+    ],
+)
+def test_stdout_is_utf_8_and_either_stream_may_be_closed(tmp_path, streams, expected):
+    (tmp_path / "show.py").write_text(
+        "import sys\nfrom xling_jax.cli import main\n"
+        "def run():\n"
+        "    if sys.argv[1:]: print('lost', file=sys.stderr)\n"
+        "    print('\\xe4 \\udce9')\n"
+        "    return 0\n"
+        "if sys.stdout is not None: main.main = run\n"
+        "main.entry()\n"
+    )
+    finished = subprocess.run(
+        f"exec {sys.executable} {tmp_path / 'show.py'} {streams}",
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
+        shell=True,
+        capture_output=True,
+    )
+    found = finished.returncode, finished.stdout.decode(), finished.stderr.decode()
+    assert found == expected

@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(printable(traceback.format_exc()), end="", file=sys.stderr)
         text = str(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
-            text = f"{error.filename}: {error.strerror}"
+            text = f"{error.filename2 or error.filename}: {error.strerror}"
         text = " ".join(text.split())
         option = _CONFIG_OPTION.match(text) if hasattr(args, "config") else None
         if option and not os.path.exists(option[1]):
@@ -201,6 +201,9 @@ def _interrupt_soon() -> None:
 def entry() -> NoReturn:
     """The console script."""
     sys.unraisablehook = _unraisable
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # not stdout
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         if _COMPUTING.intersection(sys.argv[1:2]):
             _use_large_pages()

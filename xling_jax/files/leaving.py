@@ -28,7 +28,7 @@ def linger(seconds: float) -> None:
 
 def leave(status: int) -> NoReturn:
     """Ends this process without taking the interpreter down."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
             stream.flush()
     time.sleep(_linger_s)
