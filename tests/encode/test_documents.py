@@ -1,5 +1,7 @@
 """Long texts: what is encoded at once, by hand and by brute force, and how vectors are pooled."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from xling_jax.encode.documents import (
     document_encoder,
     document_inputs,
     pack_sentences,
+    pool_stream,
+    pool_vectors,
     word_windows,
 )
 from xling_jax.encode.encoder import l2_normalize
@@ -133,3 +137,15 @@ def test_characters_of_scripts_without_spaces_are_words():
     text = "東京は日本の首都です" * 15  # 150 words
     assert word_windows(text) == [text[:128], text[64:]]
     assert word_windows(" a, b ") == [" a, b "]  # all of it fits
+
+
+def test_vectors_in_chunks_are_pooled_and_those_of_a_long_document_copied_once(monkeypatch):
+    vectors, counts = np.random.default_rng(0).normal(size=(160, 2)), [1, 2, 150, 3, 4]
+    expected = pool_vectors(vectors, counts)
+    copied = []
+    whole = np.concatenate
+    monkeypatch.setattr(np, "concatenate", lambda parts: copied.append(len(parts)) or whole(parts))
+    chunks = (vectors[start : start + 5] for start in range(0, 160, 5))
+    found = [*pool_stream(chunks, deque(counts))]
+    assert max(copied) == 31 and len(copied) < 5
+    np.testing.assert_array_equal(np.vstack(found), expected)

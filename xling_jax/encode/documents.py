@@ -136,14 +136,16 @@ def pool_stream(
     """
     pending: list[np.ndarray] = []
     for chunk in chunks:
-        vectors = np.concatenate([*pending, chunk])
+        pending.append(chunk)
+        if not counts or counts[0] > sum(map(len, pending)):
+            continue  # the vectors of a long document are copied once
+        vectors = np.concatenate(pending)
         complete, taken = [], 0
         while counts and taken + counts[0] <= len(vectors):
             complete.append(counts.popleft())
             taken += complete[-1]
         pending = [vectors[taken:]]
-        if complete:
-            yield pool_vectors(vectors[:taken], complete, pooling)
+        yield pool_vectors(vectors[:taken], complete, pooling)
 
 
 def pack_sentences(
