@@ -1,6 +1,7 @@
 """Mining in stages: killed anywhere, it goes on and ends with the same numbers."""
 
 import logging
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,18 @@ def test_vectors_continue_where_they_are_recorded(tmp_path, caplog):
     np.testing.assert_array_equal(found, vectors)
     stages.stage_vectors(tmp_path, "source", {"a": (2,)}, encode, vectors.shape)
     assert asked[-1] == 0
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    vectors, _ = sides()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            stages.stage_vectors(tmp_path, "source", {}, lambda first: [vectors], vectors.shape)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == str(tmp_path / "source.f32")
 
 
 @pytest.mark.parametrize("ends", ["fails", "is killed"])

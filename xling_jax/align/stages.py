@@ -73,18 +73,16 @@ def stage_vectors(
         _logger.info("%s: all %s texts are embedded already", name, f"{done:,}")
     else:
         _logger.info("%s: continues with text %d of %d", name, done + 1, shape[0])
-    with open(path, "r+b" if done else "wb") as file:
+    with naming_errors(path), open(path, "r+b" if done else "wb") as file:
         file.truncate(done * row_bytes)
         file.seek(0, os.SEEK_END)
         recorded_s = time.monotonic()
         for chunk in encode(done) if done < shape[0] else ():
-            with naming_errors(path):
-                file.write(np.ascontiguousarray(chunk, "<f4").data)
+            file.write(np.ascontiguousarray(chunk, "<f4").data)
             done += len(chunk)
             if done == shape[0] or time.monotonic() - recorded_s > _RECORD_EVERY_S:
-                with naming_errors(path):
-                    file.flush()
-                    os.fsync(file.fileno())
+                file.flush()
+                os.fsync(file.fileno())
                 write_json(record, {"made_from": made_from, "rows": done})
                 recorded_s = time.monotonic()
     return np.memmap(path, "<f4", "r", shape=shape) if done else np.empty(shape, np.float32)
