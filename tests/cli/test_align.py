@@ -82,6 +82,7 @@ def test_most_documents_find_their_translation_and_the_log_tells(files, encoder,
     between = (scores[9] + scores[10]) / 2
     assert run(files, *RANK, "--overwrite", "--threshold", between) == 0
     assert [pair[0] for pair in read(files / "out.tsv")] == scores[:10]
+    assert run(files, *RANK, "--overwrite", "--threshold", "nan") == 2
 
 
 CONFIG = """

@@ -368,6 +368,7 @@ def test_outputs_that_cannot_be_files_are_refused_before_any_work(files, encoded
         ((), {"source": "none.en"}, "none.en: no such file"),
         (("--source", "-", "--target", "-"), {"source": None, "target": None}, "can be stdin"),
         (("--k", 0), {}, "--k=0 must be positive"),
+        (("--threshold", "nan"), {}, "--threshold nan: must be a number or auto"),
         (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
         (("--pairs", "none.tsv"), {}, "none.tsv: no such file"),
         ((), {"output": "none/out.tsv"}, "none/out.tsv: no such directory"),

@@ -75,6 +75,7 @@ While the command runs, sentence vectors are kept in an unnamed file beside the 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(DocumentAligner):
     document_mode: str = option("sentences", MODES_HELP, MODES)
+    threshold: float | None = option(None, "keep pairs that score more than this")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_languages(parser, LANGUAGES_HELP, "SOURCE,TARGET")
     add_config_values(parser)
     add_options(parser, Options)
-    parser.add_argument("--threshold", type=float, help="keep pairs that score more than this")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -112,8 +112,8 @@ def run(args: argparse.Namespace) -> None:
     check_same_dim(*vectors)
     with Progress("align", len(sides[0]), "document") as report:
         pairs = options.align(sides, vectors, accepted=accepted, report=report)
-    if args.threshold is not None:
-        pairs = pairs.take(pairs.scores > args.threshold)
+    if options.threshold is not None:
+        pairs = pairs.take(pairs.scores > options.threshold)
     source, target = (side.ids for side in sides)
     found = (ScoredPair(score, source[i], target[j]) for score, i, j in pairs)
     write_pairs(args.output, found, Layout(), "tsv")

@@ -63,6 +63,8 @@ class Cut:
         given = self.given()
         if len(given) > 1:
             raise OptionError(f"{' and '.join(given)}: give only one of them")
+        if self.threshold != self.threshold:  # no score is more than NaN
+            raise OptionError(f"{given[0]}: must be a number or {_AUTO}")
         if self.precision is None:
             return
         if not 0 < self.precision < 1:
