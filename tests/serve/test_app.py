@@ -194,6 +194,6 @@ def test_the_page_and_its_search(encoder, tmp_path):
     assert (status, [hit["line"] for hit in found["hits"]]) == (200, [2])
     assert (found["text"], found["lines"], found["model"]) == ("text.txt", 2, "mini")
     assert answer(app, "/search")[1]["hits"] == []
-    for k in ("0", "1001", "x", "1e3", "²"):
+    for k in ("0", "1001", "x", "1e3", "²", "0000000011111", "1" * 5000):
         assert answer(app, f"/search?q=a&k={k}")[0] == 400
     assert answer(app, f"/search?q={'a' * 100_001}")[0] == 413

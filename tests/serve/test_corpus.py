@@ -1,6 +1,7 @@
 """Searches of a text whose vectors are kept beside it."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -72,6 +73,12 @@ def test_a_text_is_encoded_again_only_if_it_or_the_model_changes(encoder, text, 
         Corpus(text, encoder)
 
 
+def test_where_nothing_can_be_written_the_text_is_to_be_copied(encoder, text, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(OSError, match="cannot be written; copy the text to where it can"):
+        Corpus(text, encoder)
+
+
 def test_without_principal_components_only_the_rest_is_compared(encoder, text):
     vectors = encoder.encode(LINES).astype(np.float64)
     axes = np.linalg.svd(vectors, full_matrices=False)[2][:4]
@@ -121,7 +128,9 @@ def test_the_command(text, tmp_path, capsys, monkeypatch):
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [answer["query"] for answer in answers] == ["red house", "fine weather"]
     assert [answer["hits"][0]["line"] for answer in answers] == [2, 4]
+    os.mkfifo(tmp_path / "pipe")
     for wrong, message in (
+        (["a", "--text", str(tmp_path / "pipe")], "vectors are kept beside it; write it to a file"),
         (["a", "--k", "0"], "--k 0: must be at least 1"),
         (["a", "--debias", "-1"], "--debias -1: must not be negative"),
     ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from xling_jax.cli.arguments import add_model, check_input, load_encoder
@@ -93,8 +94,8 @@ def check_corpus_options(args: argparse.Namespace) -> None:
     from xling_jax.align.knn_index import EXACT, import_faiss
 
     check_input(args, "text")
-    if args.text == "-":
-        raise OptionError("--text -: vectors are kept beside the text; write it to a file")
+    if args.text and not os.path.isfile(args.text):
+        raise OptionError(f"--text {args.text}: vectors are kept beside it; write it to a file")
     if args.debias < 0:
         raise OptionError(f"--debias {args.debias}: must not be negative")
     if args.index != EXACT:

@@ -209,7 +209,7 @@ class _Service:
         self._check_key(request)
         name, encoder = next(iter(self._encoders.items()))
         query, k = request.query_params.get("q", ""), request.query_params.get("k", "10")
-        if not (k.isascii() and k.isdigit() and 1 <= int(k[:9]) <= _MOST_HITS):
+        if not (k.isascii() and k.isdigit() and len(k) < 9 and 1 <= int(k) <= _MOST_HITS):
             raise Refusal(400, f"k: must be from 1 to {_MOST_HITS}; got {k!r:.40}", "k")
         hits: list[Hit] = []
         if query.strip():

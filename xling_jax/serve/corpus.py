@@ -130,6 +130,8 @@ class Corpus:
     def _kept(self, path: str) -> np.ndarray:
         """The vectors in a file, which is written if there is none."""
         if not os.path.exists(path):
+            if not os.access(self.path.parent, os.W_OK):
+                raise OSError(f"{path}: cannot be written; copy the text to where it can")
             lines = track(self._encoded(), "encode", len(self.lines), "line", len)
             count = write_embeddings(path, lines, dim=self._encoder.dim)
             _logger.info("%s: the vectors of %s", path, counted(count, "line"))
