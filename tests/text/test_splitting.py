@@ -1,9 +1,16 @@
 import random
 import time
 
+import pyarrow
 import pytest
 
-from xling_jax.text.splitting import SPLITTERS, count_words, document_sentences, split_sentences
+from xling_jax.text.splitting import (
+    SPLITTERS,
+    check_texts,
+    count_words,
+    document_sentences,
+    split_sentences,
+)
 
 # What text is made of, and what splitters stumble over.
 ALPHABET = [*"aBé.!?…\"'«»()[] \n\t\r\v0;:", "。", "」", "؟", "।", "ß", "\u0301", "😀", "\u200b"]
@@ -88,3 +95,9 @@ def test_laser_splits_at_full_stops_that_stand_alone():
 )
 def test_count_words(text, num_words):
     assert count_words(text) == num_words
+
+
+def test_columns_are_texts_and_tables_are_not():
+    assert check_texts(pyarrow.array(["a", "b"])) == ["a", "b"]
+    with pytest.raises(ValueError, match="sentences must be one-dimensional.* pick the column"):
+        check_texts(pyarrow.table({"text": ["a", "b"]}))
