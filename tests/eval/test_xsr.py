@@ -86,3 +86,8 @@ def test_every_similarity_equals_brute_force(similarity, encoded):
     ranks = (scores > own[:, None]).sum(axis=1)
     assert found == pytest.approx([(ranks < k).mean() for k in (1, 5, 10)])
     assert 0 < found[0] < 1
+
+
+def test_too_few_candidates_are_told(caplog):
+    measure(encode, *text(), xsr=(301, 20))
+    assert "xsr draws only 300 candidates" in caplog.text

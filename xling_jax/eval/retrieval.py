@@ -195,6 +195,8 @@ class Retrieval(Task):
         for pair in itertools.permutations(data.parts[0].texts, 2):
             source, target = (data.parts[0].texts[code] for code in pair)
             keys, queries = retrieval_data.draw_sample(source, target, *self.xsr)
+            if len(keys) < self.xsr[0]:
+                _logger.warning("%s: xsr draws only %d candidates", data.name, len(keys))
             columns = [[source[row] for row in keys[queries]], [target[row] for row in keys]]
             if self.similarity != "cosine":  # candidates have their neighborhoods among all keys
                 columns.append([source[row] for row in keys])
