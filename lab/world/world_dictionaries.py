@@ -33,9 +33,10 @@ APERTIUM = {
     "hbs-eng": "hr en", "mkd-eng": "mk en", "isl-eng": "is en", "eu-en": "eu en",
     "swe-dan": "sv da", "dan-nob": "da nb", "swe-nob": "sv nb", "hbs-slv": "hr sl",
     "mkd-bul": "mk bg", "bel-rus": "be ru", "urd-hin": "ur hi", "afr-nld": "af nl",
+    "eu-es": "eu es", "hbs-mkd": "hr mk", "isl-swe": "is sv",
 }  # fmt: skip
 # Of these, those with names and patterns that stand for much: a word of a pair must be frequent.
-PATTERNED = "fra-cat", "mkd-eng", "eu-en", "swe-dan", "dan-nob", "swe-nob"
+PATTERNED = "fra-cat", "mkd-eng", "eu-en", "swe-dan", "dan-nob", "swe-nob", "hbs-mkd"
 _TAGS = "n np n_ nn adj vblex v vbn adv preadv cnjadv ij det pr prn"
 PARTS_OF_SPEECH = set(_TAGS.split())
 # Entries of CC-CEDICT that explain no meaning, and names that no other language has.

@@ -61,15 +61,21 @@ def catalogues(packages: Path) -> Iterator[Row]:
     for source, folder, names in CATALOGUES:
         patterns = [f"usr/share/{folder}/*/LC_MESSAGES/{name}.mo" for name in names.split()]
         for path in sorted(itertools.chain(*map(packages.glob, patterns))):
-            data, code = path.read_bytes(), path.parts[-3]
-            count, *tables = struct.unpack_from("<3I", data, 8)
-            for number in range(0 if "@" in code else count):
-                spans = [struct.unpack_from("<2I", data, table + 8 * number) for table in tables]
-                texts = [data[start : start + size] for size, start in spans]
-                message, text = (t.decode("utf-8", "replace").split("\0")[0] for t in texts)
-                message = message.split("\x04")[-1]
+            code = path.parts[-3]
+            for message, text in () if "@" in code else gettext(path):
                 if source != "gamesworld" or max(len(message), len(text)) > PARAGRAPH:
                     yield from _messages(source, code, {"": text}, {"": message})
+
+
+def gettext(path: Path) -> Iterator[tuple[str, str]]:
+    """Messages and translations of a compiled catalogue, the first of plural forms."""
+    data = path.read_bytes()
+    count, *tables = struct.unpack_from("<3I", data, 8)
+    for number in range(count):
+        spans = [struct.unpack_from("<2I", data, table + 8 * number) for table in tables]
+        texts = [data[start : start + size] for size, start in spans]
+        message, text = (t.decode("utf-8", "replace").split("\0")[0] for t in texts)
+        yield message.split("\x04")[-1], text
 
 
 def _messages(source: str, code: str, texts: dict, english: dict) -> Iterator[Row]:
