@@ -38,6 +38,8 @@ def test_corpus_files_are_those_that_are_read(tmp_path):
     assert files(f"moses:{tmp_path}/c@de-fr") == [german, french]
     table = write_file(tmp_path / "a.tsv", "de\ten\n")
     assert files(f"tsv:{tmp_path}/*.tsv") == [table]
+    named_like_a_pattern = write_file(tmp_path / "[a].tsv", "de\ten\n")
+    assert files(f"tsv:{tmp_path}/[a].tsv") == [named_like_a_pattern]
     assert files("tfds:para_crawl/enfr") == []
 
 

@@ -131,8 +131,7 @@ def pool_stream(
 ) -> Iterator[np.ndarray]:
     """Pools a stream of vectors, document by document, see `pool_vectors`.
 
-    The counts of vectors of documents are consumed; each must be there before the last of these
-    vectors.
+    The counts of vectors are consumed; each must be there before the last one of its document.
     """
     pending: list[np.ndarray] = []
     for chunk in chunks:

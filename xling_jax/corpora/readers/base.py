@@ -105,7 +105,8 @@ class Reader:
 
     def files(self, languages: Sequence[str] | None = None) -> list[str]:
         """Lists the files whose content makes the corpus, sorted; None means all languages."""
-        paths = sorted(glob.glob(self.path, recursive=True))
+        pattern = glob.escape(self.path) if os.path.exists(self.path) else self.path
+        paths = sorted(glob.glob(pattern, recursive=True))
         if not paths:
             raise FileNotFoundError(f"{self.spec}: no such file; check the path or the pattern")
         if directory := next(filter(os.path.isdir, paths), None):
