@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds the packaged encoder `world` from a folder of text, in three and a half hours of one core:
+# Rebuilds the packaged encoder `world` from a folder of text, in four and a half hours of one core:
 #
 #   lab/world/world.sh DATA OUT
 #
@@ -91,7 +91,9 @@ train again --init "$out/rejoined"
 mean begun --tables "$out/again" 0.7 --tables "$out/running" 0.3 "$out/rejoined/axes.npy"
 train dictionaries --init "$out/begun"
 train last --init "$out/dictionaries"
-mean mean --tables "$out/last" 0.45 --tables "$out/dictionaries" 0.35 --tables "$out/begun" 0.2
+mean late --tables "$out/last" 0.45 --tables "$out/dictionaries" 0.35 --tables "$out/begun" 0.2
+train everyday --init "$out/late"
+mean mean --tables "$out/everyday" 0.7 --tables "$out/late" 0.3
 make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/mean" --output "$out/world"
 make "$out/development" "$python" "$here/world_development.py" --data "$data" \
     --output "$out/development"

@@ -10,6 +10,8 @@ r"""Trains the tables of `world`: contrast on translations, beside the vectors o
         --output DIR/dictionaries
     python lab/world/world_train.py --data DIR --phase last --init DIR/dictionaries \
         --output DIR/last
+    python lab/world/world_train.py --data DIR --phase everyday --init DIR/late \
+        --output DIR/everyday
 
 DIR holds what `world_prepare.py` and `world_teach.py` wrote. A sentence is the sum of the vectors
 of its pieces and of known pairs and triples of them. A step has eight blocks of 256 translations,
@@ -19,7 +21,8 @@ words.
 The phases from `running` on have 2,048 taught texts, three fourths of them running text, with the
 mean vector of their language taken off. A map, learned on the way, brings the sums to the teacher's
 dimensions, and their similarities among each other are to be those of the teacher's vectors. In the
-last two, dictionaries and everyday text have more of a step.
+last three, dictionaries and everyday text have more of a step; in `everyday` so do languages with
+many errors.
 """
 
 import argparse
@@ -45,8 +48,13 @@ FREQUENCY = 2e-4
 # Share of a step that dictionaries and names have, and translations that meet in English.
 OF_WORDS, OF_PIVOT = 0.15, 0.12
 # The same in the last phases, with other weights of sources, and of pairs among large languages.
-LAST_PHASES = "dictionaries", "last"
+LAST_PHASES = "dictionaries", "last", "everyday"
 OF_WORDS_LAST, LAST_WEIGHTS = 0.25, {"europarl": 4, "tatoeba": 2}
+EVERYDAY_WEIGHTS = {"europarl": 5, "tatoeba": 3}
+# In `everyday`, how much more often these are drawn.
+OF_LANGUAGES = {"ar": 3.5, "he": 2.6, "ko": 2.6} | dict.fromkeys(("cs", "fi", "ja"), 2.0)
+OF_LANGUAGES |= dict.fromkeys(("fa", "hu", "sk"), 1.8) | {"ro": 1.7, "el": 1.4, "uk": 1.4}
+OF_LANGUAGES |= dict.fromkeys(("id", "pl", "vi"), 1.3) | dict.fromkeys(("bg", "sv", "zh"), 1.2)
 LARGE_LANGUAGES, OF_LARGE_LANGUAGES = {"de", "en", "es", "fr", "it", "nl", "pt", "ru"}, 1.5
 WEIGHTS = {
     "europarl": 0.4,
@@ -81,6 +89,28 @@ WEIGHTS = {
     "dict-apertium-ukr-eng": 4,
     "dict-apertium-es-ro": 3,
     "dict-apertium-eng-cat": 2,
+    "bible-ar": 2,
+    "bible-bg": 2,
+    "bible-direct": 0.3,
+    "bible-fa": 2,
+    "bible-he": 2,
+    "bible-ko": 2,
+    "bible-vi": 2,
+    "campaigns": 2,
+    "apertium-tales": 2,
+    "hedgewars": 1.5,
+    "cataclysm": 0.3,
+    "gcompris-help": 0.5,
+    "serbian": 0.3,
+    "times": 0.3,
+    "chatterbot": 4,
+    "question": 4,
+    "fillets": 3,
+    "freedink": 2,
+    "freedroid": 1.5,
+    "warzone": 0.7,
+    "dict-aramorph": 8,
+    "dict-apertium-more": 2,
 }
 # Steps, learning rate, margin, dropped pieces, whether there are features and own-side negatives.
 PHASES = {
@@ -91,6 +121,7 @@ PHASES = {
     "again": (1000, 1.5e-3, 0.2, 0.1, True),
     "dictionaries": (5000, 3e-3, 0.2, 0.1, True),
     "last": (4000, 2.5e-3, 0.2, 0.1, True),
+    "everyday": (6000, 3e-3, 0.2, 0.1, True),
 }
 # With running text.
 RUNNING_PHASES = "running", "again", *LAST_PHASES
@@ -266,7 +297,7 @@ def train(args, arrays, lesson: Lesson, values: list[np.ndarray]) -> list[Rows]:
     steps, rng = args.steps or steps, np.random.default_rng(0)
     tables = [Rows(table) for table in values]
     text = Text(*(arrays[n] for n in ("tokens", "offsets", "features", "feature_ends")))
-    draw = sampler(args.data, rng, is_last=args.phase in LAST_PHASES)
+    draw = sampler(args.data, rng, args.phase)
     if isinstance(lesson, RunningLesson):
         lesson.begin(tables, rng)
     begun = time.monotonic()
@@ -334,7 +365,7 @@ def likeness_loss(vectors: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.kl_div(found, wanted, reduction="batchmean")
 
 
-def sampler(data: Path, rng: np.random.Generator, is_last: bool):
+def sampler(data: Path, rng: np.random.Generator, phase: str):
     """A function that draws a batch [BATCH, 2] of places of translations."""
     stored = np.load(data / "pairs.npz")
     pairs, sizes = stored["pairs"], stored["sizes"]
@@ -342,10 +373,16 @@ def sampler(data: Path, rng: np.random.Generator, is_last: bool):
     sources = [name[0] for name in names]
     begins = np.concatenate([[0], np.cumsum(sizes)])
     kinds = np.array([1 if s.startswith(WORDS) else 2 if s == "pivot" else 0 for s in sources])
-    of_sources = WEIGHTS | LAST_WEIGHTS if is_last else WEIGHTS
+    is_last, is_everyday = phase in LAST_PHASES, phase == "everyday"
+    of_sources = WEIGHTS | (LAST_WEIGHTS if is_last else {})
+    of_sources |= EVERYDAY_WEIGHTS if is_everyday else {}
     weights = np.sqrt([of_sources.get(source, 1) * size for source, size in zip(sources, sizes)])
     if is_last:
         weights[[LARGE_LANGUAGES.issuperset(codes) for _, *codes in names]] *= OF_LARGE_LANGUAGES
+    if is_everyday:
+        factors = [[OF_LANGUAGES.get(code, 1.0) for code in codes] for _, *codes in names]
+        english = np.array(["en" in name[1:] for name in names])
+        weights *= np.array([np.prod(row) for row in factors]) ** np.where(english, 1, 0.5)
     of_words = OF_WORDS_LAST if is_last else OF_WORDS
     for kind, share in enumerate((1 - of_words - OF_PIVOT, of_words, OF_PIVOT)):
         weights[kinds == kind] *= share / max(weights[kinds == kind].sum(), 1e-9)
