@@ -93,8 +93,10 @@ train dictionaries --init "$out/begun"
 train last --init "$out/dictionaries"
 mean late --tables "$out/last" 0.45 --tables "$out/dictionaries" 0.35 --tables "$out/begun" 0.2
 train everyday --init "$out/late"
-mean mean --tables "$out/everyday" 0.7 --tables "$out/late" 0.3
-make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/mean" --output "$out/world"
+mean mean --tables "$out/everyday" 0.6 --tables "$out/late" 0.4
+train rounded --init "$out/mean"
+mean tables --tables "$out/rounded" 1 --tables "$out/late" 0 --of-four "$out"
+make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/tables" --output "$out/world"
 make "$out/development" "$python" "$here/world_development.py" --data "$data" \
     --output "$out/development"
 sets=("$out"/development/*)

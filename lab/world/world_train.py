@@ -12,6 +12,7 @@ r"""Trains the tables of `world`: contrast on translations, beside the vectors o
         --output DIR/last
     python lab/world/world_train.py --data DIR --phase everyday --init DIR/late \
         --output DIR/everyday
+    python lab/world/world_train.py --data DIR --phase rounded --init DIR/mean --output DIR/rounded
 
 DIR holds what `world_prepare.py` and `world_teach.py` wrote. A sentence is the sum of the vectors
 of its pieces and of known pairs and triples of them. A step has eight blocks of 256 translations,
@@ -21,8 +22,8 @@ words.
 The phases from `running` on have 2,048 taught texts, three fourths of them running text, with the
 mean vector of their language taken off. A map, learned on the way, brings the sums to the teacher's
 dimensions, and their similarities among each other are to be those of the teacher's vectors. In the
-last three, dictionaries and everyday text have more of a step; in `everyday` so do languages with
-many errors.
+last four, dictionaries and everyday text have more of a step; from `everyday` on so do languages
+with many errors. `rounded` sums rows as they are in 4 bits.
 """
 
 import argparse
@@ -37,6 +38,7 @@ from scipy.sparse import csr_array
 from world_prepare import WORDS, ragged
 
 from xling_jax.models.numpy_static import FeatureFinder, StaticOptions
+from xling_jax.models.row_storage import quantized
 from xling_jax.text.vocab import Vocab
 
 WIDTH, FEATURE_WIDTH = 256, 128
@@ -48,10 +50,14 @@ FREQUENCY = 2e-4
 # Share of a step that dictionaries and names have, and translations that meet in English.
 OF_WORDS, OF_PIVOT = 0.15, 0.12
 # The same in the last phases, with other weights of sources, and of pairs among large languages.
-LAST_PHASES = "dictionaries", "last", "everyday"
+LAST_PHASES = "dictionaries", "last", "everyday", "rounded"
 OF_WORDS_LAST, LAST_WEIGHTS = 0.25, {"europarl": 4, "tatoeba": 2}
-EVERYDAY_WEIGHTS = {"europarl": 5, "tatoeba": 3}
-# In `everyday`, how much more often these are drawn.
+# The same in some phases, and the power of the factors of `OF_LANGUAGES`.
+OF_PHASES = {
+    "everyday": ({"europarl": 5, "tatoeba": 3}, 1.5, 1.0),
+    "rounded": ({"europarl": 5, "tatoeba": 8}, 2.5, 0.7),
+}
+# How much more often these are drawn then.
 OF_LANGUAGES = {"ar": 3.5, "he": 2.6, "ko": 2.6} | dict.fromkeys(("cs", "fi", "ja"), 2.0)
 OF_LANGUAGES |= dict.fromkeys(("fa", "hu", "sk"), 1.8) | {"ro": 1.7, "el": 1.4, "uk": 1.4}
 OF_LANGUAGES |= dict.fromkeys(("id", "pl", "vi"), 1.3) | dict.fromkeys(("bg", "sv", "zh"), 1.2)
@@ -121,7 +127,8 @@ PHASES = {
     "again": (1000, 1.5e-3, 0.2, 0.1, True),
     "dictionaries": (5000, 3e-3, 0.2, 0.1, True),
     "last": (4000, 2.5e-3, 0.2, 0.1, True),
-    "everyday": (6000, 3e-3, 0.2, 0.1, True),
+    "everyday": (6500, 3e-3, 0.2, 0.1, True),
+    "rounded": (900, 8e-4, 0.2, 0.1, True),
 }
 # With running text.
 RUNNING_PHASES = "running", "again", *LAST_PHASES
@@ -134,8 +141,8 @@ FEATURE_DROPOUT = 0.2
 class Rows:
     """A table whose rows are summed, and Adam on those that a step used."""
 
-    def __init__(self, values: np.ndarray):
-        self.values = torch.from_numpy(values)
+    def __init__(self, values: np.ndarray, is_rounded: bool = False):
+        self.values, self.is_rounded = torch.from_numpy(values), is_rounded
         self.first, self.second = torch.zeros_like(self.values), torch.zeros_like(self.values)
         self.steps = 0
 
@@ -146,7 +153,10 @@ class Rows:
             kept = (rng.random(len(ids), np.float32) >= dropout).astype(np.float32) / (1 - dropout)
         self.used, columns = np.unique(ids, return_inverse=True)
         self.matrix = csr_array((kept, columns, begins), (len(begins) - 1, len(self.used)))
-        self.summed = torch.from_numpy(self.matrix @ self.values[self.used].numpy())
+        values = self.values[self.used].numpy()
+        if self.is_rounded:
+            values = quantized(values, "int4").vectors()
+        self.summed = torch.from_numpy(self.matrix @ values)
         return self.summed.requires_grad_()
 
     def step(self, rate: float) -> None:
@@ -295,7 +305,7 @@ def train(args, arrays, lesson: Lesson, values: list[np.ndarray]) -> list[Rows]:
     """Runs one phase."""
     steps, top_rate, margin, dropout, has_features = PHASES[args.phase]
     steps, rng = args.steps or steps, np.random.default_rng(0)
-    tables = [Rows(table) for table in values]
+    tables = [Rows(table, args.phase == "rounded") for table in values]
     text = Text(*(arrays[n] for n in ("tokens", "offsets", "features", "feature_ends")))
     draw = sampler(args.data, rng, args.phase)
     if isinstance(lesson, RunningLesson):
@@ -373,16 +383,15 @@ def sampler(data: Path, rng: np.random.Generator, phase: str):
     sources = [name[0] for name in names]
     begins = np.concatenate([[0], np.cumsum(sizes)])
     kinds = np.array([1 if s.startswith(WORDS) else 2 if s == "pivot" else 0 for s in sources])
-    is_last, is_everyday = phase in LAST_PHASES, phase == "everyday"
-    of_sources = WEIGHTS | (LAST_WEIGHTS if is_last else {})
-    of_sources |= EVERYDAY_WEIGHTS if is_everyday else {}
+    is_last = phase in LAST_PHASES
+    more, of_large, power = OF_PHASES.get(phase, (LAST_WEIGHTS, OF_LARGE_LANGUAGES, 0.0))
+    of_sources = WEIGHTS | more if is_last else WEIGHTS
     weights = np.sqrt([of_sources.get(source, 1) * size for source, size in zip(sources, sizes)])
     if is_last:
-        weights[[LARGE_LANGUAGES.issuperset(codes) for _, *codes in names]] *= OF_LARGE_LANGUAGES
-    if is_everyday:
+        weights[[LARGE_LANGUAGES.issuperset(codes) for _, *codes in names]] *= of_large
         factors = [[OF_LANGUAGES.get(code, 1.0) for code in codes] for _, *codes in names]
-        english = np.array(["en" in name[1:] for name in names])
-        weights *= np.array([np.prod(row) for row in factors]) ** np.where(english, 1, 0.5)
+        powers = np.where(["en" in name[1:] for name in names], power, power / 2)
+        weights *= np.array([np.prod(row) for row in factors]) ** powers
     of_words = OF_WORDS_LAST if is_last else OF_WORDS
     for kind, share in enumerate((1 - of_words - OF_PIVOT, of_words, OF_PIVOT)):
         weights[kinds == kind] *= share / max(weights[kinds == kind].sum(), 1e-9)
