@@ -174,7 +174,7 @@ def cldr(folder: Path) -> Iterator[Row]:
         if language not in LANGUAGES:
             continue
         found = json.loads(path.read_text("utf-8"))
-        found = found.get("annotations", found.get("annotationsDerived"))["annotations"]
+        found = found.get("annotations", found.get("annotationsDerived")).get("annotations", {})
         for symbol, names in found.items():
             if names.get("tts"):
                 tables["cldr", symbol, "tts"][language] = names["tts"][0]
