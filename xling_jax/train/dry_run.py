@@ -89,6 +89,7 @@ def describe(experiment: Experiment) -> str:
         "",
         f"parameters        {count_parameters(params):,} "
         f"(encoder {count_parameters(params['encoder']):,})",
+        f"  as papers count {published_count(experiment):,} (redundant ones, no padding of the table)",
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(map(str, data.directions()))}",
@@ -96,8 +97,6 @@ def describe(experiment: Experiment) -> str:
         f"programs          up to {programs} to compile",
         "",
     ]
-    if experiment.config["encoder"]["family"] in ("laser", "tlaser", "dual"):
-        lines.insert(3, f"  as published    {published_count(experiment):,} (by the papers' code)")
     if not data.bucket_lengths:
         lines += [
             "The bucket lengths will be chosen from the text: the fewest with which "
