@@ -91,7 +91,7 @@ def is_missing(item: object) -> bool:
 
 def check_collection(texts: Iterable[str], name: str) -> None:
     """Raises ValueError for one string, a table, a mapping or set, or what is not iterable."""
-    if len(getattr(texts, "shape", "1")) != 1:
+    if len(getattr(texts, "shape", (0,))) != 1:
         raise ValueError(
             f"{name} must be one-dimensional, one text a row; got shape {texts.shape}; pick the "
             "column by its name, not by a list of names"
