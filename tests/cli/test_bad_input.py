@@ -238,14 +238,7 @@ def test_a_dry_run_tells_the_cost_and_touches_nothing(corpus, tmp_path, capsys):
     argv = arguments("train", "tsv:/nowhere/*.tsv", tmp_path / "w")
     assert main([*argv, "--dry-run"]) == 0
     out = capsys.readouterr().out
-    for word in (
-        '"total_steps": 8',
-        "parameters",
-        "as papers count",
-        "bucket length",
-        "GFLOP",
-        "GiB",
-    ):
+    for word in ('"total_steps": 8', "parameters", "as papers", "bucket length", "GFLOP", "GiB"):
         assert word in out, word
     assert not (tmp_path / "w").exists()
 

@@ -89,7 +89,7 @@ def describe(experiment: Experiment) -> str:
         "",
         f"parameters        {count_parameters(params):,} "
         f"(encoder {count_parameters(params['encoder']):,})",
-        f"  as papers count {published_count(experiment):,} (redundant ones, no padding of the table)",
+        f"  as papers count {published_count(experiment):,} (redundant ones, no padding)",
         f"devices           {mesh.size} ({', '.join(f'{k}={v}' for k, v in mesh.shape.items())})"
         + (", not those of this machine" if pretended else ""),
         f"directions        {', '.join(map(str, data.directions()))}",
