@@ -12,6 +12,7 @@ import math
 import numbers
 import os
 import re
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -174,8 +175,8 @@ def check(
         if name not in known:
             hint = did_you_mean(name, known)
             raise ValueError(
-                f"{where}.{name} is not an option of {target.__name__}; {hint and hint + ' '}"
-                f"it takes {', '.join(known) or 'none'}"
+                f"{where}.{name} is not an option of {target.__name__}; {hint and hint + ' '}it "
+                f"takes {textwrap.shorten(', '.join(known) or 'none', 120, placeholder=' …')}"
             )
         check_number(value, f"{where}.{name}")
         annotation = parameters[name].annotation if name in parameters else Any

@@ -118,7 +118,7 @@ def test_one_file_of_two_languages_stdin_and_stdout(files, encoder, monkeypatch)
     check_same(read(files / "out.tsv"), expected_pairs(encoder))
     expected = (files / "out.tsv").read_text()
     monkeypatch.setattr(lines_of_files, "_open_stdin", (files / "en.jsonl").open("rb").__enter__)
-    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr("sys.stdout", stdout)
     argv = ["align", "--model", "m", "--source", "-", "--target", str(files / "de.jsonl"), *RANK]
     assert main([*argv, "--output", "-"]) == 0

@@ -87,6 +87,7 @@ def test_broken_rows_are_dropped_and_counted(tmp_path, capsys):
         ("--config.languages=('de','fr')", "unknown language 'en'; known: de, fr"),
         ("--config.data.pairs=('en-en',)", r"data.pairs=\('en-en',\) name one language only"),
         ("--config.optimizer.bta=1", "optimizer.bta is not an option of adamw; it takes"),
+        ("--config.data.shuffle=1", "data.shuffle is not an option of DataOptions; .{80,130} …$"),
         ("--config.evaluation.retrieval=('none.tsv',)", "none.tsv: no such file"),
     ],
 )

@@ -126,7 +126,7 @@ def test_ready_vectors_of_one_side_or_both_in_place_of_a_model(files, encoded, m
 
 def test_stdout(files, encoded, monkeypatch):
     assert mine(files) == 0
-    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr("sys.stdout", stdout)
     sides = ("--source", str(files / "a.en"), "--target", str(files / "b.de"))
     assert main(["mine", "--model", "m", "--output", "-", *sides]) == 0

@@ -180,11 +180,13 @@ def test_a_broken_line_is_named_and_nothing_is_written(run, tmp_path, data, mess
 def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, monkeypatch, run):
     monkeypatch.setattr(xling_jax, "load", lambda name, dtype=None: pytest.fail("loaded"))
     (tmp_path / "e.npy").write_bytes(b"precious")
+    (tmp_path / "d.jsonl.gz").write_bytes(b"")
     same = text_file.parent / "." / "x" / ".." / text_file.name
     for message, *wrong in (
         (r"e\.npy: exists", "--output", tmp_path / "e.npy"),
         (r"--output .*: is also --input; choose another", "--output", same, "--overwrite"),
         ("--splitter: requires --documents", "--splitter", "rule"),
+        ("d.jsonl.gz: is JSON lines; add --documents", "--input", tmp_path / "d.jsonl.gz"),
     ):
         with pytest.raises(OptionError, match=message):
             run("--input", text_file, "--output", tmp_path / "f.npy", *wrong)

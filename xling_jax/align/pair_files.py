@@ -110,8 +110,6 @@ def cell(text: str) -> str:
 def open_output(path: str) -> Iterator[TextIO]:
     """A file that appears whole or not at all; "-" is stdout."""
     if path == "-":
-        # UTF-8 whatever the locale.
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         with naming_errors("<stdout>"):
             yield sys.stdout
             sys.stdout.flush()

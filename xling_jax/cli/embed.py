@@ -98,6 +98,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
     if args.input != "-" and require_file(args.input, "--input").is_dir():
         raise OptionError(f"--input {args.input}: is a directory; name a file")
+    if ".jsonl" in os.path.basename(args.input) and not args.documents:
+        raise OptionError(f"--input {args.input}: is JSON lines; add --documents")
     if args.shard and not os.path.isfile(args.input):
         raise OptionError(f"--shard: --input {args.input} is read twice; write it to a file")
     check_output(args, "input")

@@ -203,7 +203,7 @@ def entry() -> NoReturn:
     sys.unraisablehook = _unraisable
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # not stdout
     if sys.stdout is not None:
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         if _COMPUTING.intersection(sys.argv[1:2]):
             _use_large_pages()
