@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.cli.encoder_for_cli import made_up_sentences
+from tests.cli.encoder_for_cli import made_up_sentences, write_encoder
 from xling_jax.align import stages
 from xling_jax.cli.main import main
 from xling_jax.cli.shards import Shard
@@ -146,6 +146,15 @@ def test_parts_that_are_missing_or_of_something_else_are_refused(model, texts, f
     assert "e-00002-of-00002.npy is missing; run --shard 2/2 first" in fails(2, *join)
     run(*embed, tmp_path / "e.npy", "--shard", "2/2", "--precision", "float16")
     assert "e-00002-of-00002.npy: differs from" in fails(1, *join)
+    again = (*embed, tmp_path / "e.npy", "--overwrite", "--shard", "2/2")
+    for other in (("--model", write_encoder(tmp_path, seed=1)), ("--normalize",)):
+        run(*again, *other)
+        line = fails(1, *join)
+        assert line.endswith("in model, options, dimensions or type; redo its share"), line
+    run(*again)
+    run(*join)
+    assert b"#" not in (tmp_path / "all.npy").read_bytes()[:128]
+    (tmp_path / "all.npy").unlink()
     run(*embed, tmp_path / "f.npy", "--shard", "1/2")
     wrong = tmp_path / "f-00001-of-00002.npy"
     assert f"{wrong}: is not of the same output as {tmp_path}/e-00001" in fails(2, *join, wrong)

@@ -31,6 +31,10 @@ def test_what_is_written_in_chunks_is_read(tmp_path, embeddings, format, rows):
 def test_npy_is_what_numpy_reads_and_laser_is_bare_floats(tmp_path, embeddings):
     write_embeddings(tmp_path / "e.npy", chunks_of(embeddings, 2), dim=5)
     np.testing.assert_array_equal(np.load(tmp_path / "e.npy", mmap_mode="r"), embeddings)
+    np.save(tmp_path / "numpy.npy", embeddings)
+    assert (tmp_path / "e.npy").read_bytes() == (tmp_path / "numpy.npy").read_bytes()
+    write_embeddings(tmp_path / "c.npy", [embeddings], dim=5, comment=f"# {'f' * 16}")
+    np.testing.assert_array_equal(np.load(tmp_path / "c.npy", mmap_mode="r"), embeddings)
     write_embeddings(tmp_path / "e.bin", [embeddings.astype(np.float64)], dim=5, format="laser")
     assert (tmp_path / "e.bin").read_bytes() == embeddings.astype("<f4").tobytes()
 

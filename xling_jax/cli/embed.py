@@ -9,6 +9,7 @@ import argparse
 import itertools
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.texts import EncodeStats, text_windows
 from xling_jax.files.embeddings import FORMATS, PRECISIONS, read_embeddings, write_embeddings
+from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import counted, track
 from xling_jax.options import OptionError, require_file, wrong_use
@@ -80,16 +82,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.join:
         _join(args)
-        return
-    _check_arguments(args)
-    _embed(args)
+    else:
+        _check_arguments(args)
+        _embed(args)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
     """Refuses what can be refused before the model is loaded."""
-    for name in ("model", "input"):
-        if not getattr(args, name):
-            raise OptionError(f"{flag(name)} is required, except with --join")
+    if missing := [flag(name) for name in ("model", "input") if not getattr(args, name)]:
+        raise OptionError(f"{missing[0]} is required, except with --join")
     if args.splitter and not args.documents:
         raise OptionError("--splitter: requires --documents")
     if args.prompt is not None and args.prompt_name is not None:
@@ -110,22 +111,19 @@ def _embed(args: argparse.Namespace) -> None:
     if args.prompt is not None or args.prompt_name is not None:
         with wrong_use(f"--prompt-name {args.prompt_name}"):
             encoder = encoder.with_prompt(args.prompt, args.prompt_name)
-    unit = "document" if args.documents else "sentence"
-
-    def texts() -> Iterator[Any]:
-        return read_texts(args.input) if args.documents else iterate_lines(args.input)
-
+    read, unit = (read_texts, "document") if args.documents else (iterate_lines, "sentence")
     # Reading the file twice is cheap compared to encoding it: a broken line is found before hours
     # of work, and the time left is known. A pipe can be read only once.
-    own, total = texts(), None
+    own, total = read(args.input), None
     if os.path.isfile(args.input):
         window = 1 if args.documents else encoder.backend.window_sentences
-        rows = _rows_of_share(texts(), window, args.shard or shards.Shard(1, 1))
+        rows = _rows_of_share(read(args.input), window, args.shard or shards.Shard(1, 1))
         own, total = itertools.islice(own, rows.start, rows.stop), rows.stop - rows.start
     stats = EncodeStats()
-    options = {"normalize": args.normalize, "stats": stats}
+    options, splitter = {"normalize": args.normalize, "stats": stats}, args.splitter or "rule"
+    made_with = [encoder.fingerprint, args.normalize, args.documents and splitter]
     if args.documents:
-        own = encoder.document_inputs(own, "sentences", splitter=args.splitter or "rule")
+        own = encoder.document_inputs(own, "sentences", splitter=splitter)
         chunks = encoder.encode_document_stream(own, **options)
     else:
         chunks = encoder.encode_stream(own, **options)
@@ -137,6 +135,7 @@ def _embed(args: argparse.Namespace) -> None:
         format=args.format,
         overwrite=args.overwrite,
         precision=args.precision,
+        comment=f"# {fingerprint(made_with)[:16]}" if args.shard else "",
     )
     seconds = time.perf_counter() - start
     if not count and not args.shard:
@@ -155,8 +154,7 @@ def _embed(args: argparse.Namespace) -> None:
 def _rows_of_share(texts: Iterator[Any], window: int, shard: shards.Shard) -> slice:
     """The rows of a share, which begins where one process begins a window of sentences.
 
-    So a sentence shares its batches with the same neighbors, and gets the same vector to the last
-    bit.
+    So a sentence has the same neighbors in its batch, and the same vector to the last bit.
     """
     if window == 1:
         return shard.rows(sum(1 for _ in texts))
@@ -174,19 +172,21 @@ def _join(args: argparse.Namespace) -> None:
         raise OptionError("--join: writes an .npy file; join LASER's .bin files with cat")
     parts = [read_embeddings(path) for path in paths]
     check_output(args, "join")
-    headers = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
-    stored = [(header.dtype.name, part.shape[1]) for header, part in zip(headers, parts)]
-    for path, one in zip(paths, stored):
-        if one != stored[0]:
-            rule = f"differs from {paths[0]} in dimensions or type"
-            raise ValueError(f"{path}: {rule}; redo its share")
+    for path in (path for path in paths if _form(path) != _form(paths[0])):
+        rule = f"differs from {paths[0]} in model, options, dimensions or type"
+        raise ValueError(f"{path}: {rule}; redo its share")
     blocks = ((part, at) for part in parts for at in range(0, len(part), _COPIED_ROWS))
     count = write_embeddings(
         args.output,
         (part[at : at + _COPIED_ROWS] for part, at in blocks),
-        dim=stored[0][1],
+        dim=parts[0].shape[1],
         overwrite=args.overwrite,
-        precision=stored[0][0],
+        precision=np.load(paths[0], mmap_mode="r").dtype.name,
     )
-    joined = counted(count, "row"), counted(len(paths), "part")
-    _logger.info("%s: %s from %s", args.output, *joined)
+    _logger.info("%s: %s from %s", args.output, counted(count, "row"), counted(len(paths), "part"))
+
+
+def _form(path: str) -> bytes:
+    """The header of a part without its number of rows."""
+    with open(path, "rb") as file:
+        return re.sub(rb"\(\d+|\s", b"", file.readline())

@@ -35,13 +35,14 @@ def write_embeddings(
     format: str = "npy",
     overwrite: bool = False,
     precision: str = "float32",
+    comment: str = "",
 ) -> int:
     """Writes embeddings chunk by chunk; the file appears whole or not at all.
 
     Chunks are float arrays [any, dim], pulled one at a time, and converted to little-endian floats
     of the `precision`. The format "laser" is float32 without a header. What goes to stdout, "-", is
     first written to a temporary file: the header holds the number of rows, and a failure must emit
-    nothing.
+    nothing. A `comment` of at most 20 characters, "# …", stands in the header of an `.npy` file.
 
     Returns the number of rows. FileExistsError without `overwrite`; OSError names `path`.
     """
@@ -49,11 +50,33 @@ def write_embeddings(
     check_choice("precision", precision, PRECISIONS)
     if format != "npy" and precision != "float32":
         raise ValueError(f"format={format!r} is float32 only; found {precision}")
-    options = {"dim": dim, "precision": precision, "format": format}
+    dtype = np.dtype(precision).newbyteorder("<")
+
+    def write(file: BinaryIO) -> int:
+        rows = 0
+        write_header(file, rows)
+        for chunk in map(np.asarray, chunks):
+            if chunk.ndim != 2 or chunk.shape[1] != dim:
+                rule = f"a chunk of embeddings must have shape [any, {dim}]"
+                raise ValueError(f"{rule}; found {[*chunk.shape]}")
+            with np.errstate(over="ignore"):  # beyond float16 is infinite, which readers refuse
+                file.write(np.ascontiguousarray(chunk, dtype).data)
+            rows += len(chunk)
+        file.seek(0)
+        write_header(file, rows)  # as long as before
+        file.seek(0, os.SEEK_END)
+        return rows
+
+    def write_header(file: BinaryIO, rows: int) -> None:
+        if format == "npy":
+            text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({rows}, {dim}), }}"
+            # NumPy reads it as Python, comments included; 117 characters hold any number of rows.
+            file.write(_NPY_MAGIC + b"\1\0v\0" + f"{text}{comment}".ljust(117).encode() + b"\n")
+
     if os.fspath(path) == "-":
         with tempfile.TemporaryFile() as spool:
             with naming_errors(tempfile.gettempdir()):
-                rows = _write_stream(spool, chunks, **options)
+                rows = write(spool)
             spool.seek(0)
             with naming_errors("<stdout>"):
                 shutil.copyfileobj(spool, sys.stdout.buffer, 1 << 20)
@@ -62,7 +85,7 @@ def write_embeddings(
     if os.path.isfile(path) and not overwrite:
         raise FileExistsError(f"{path}: already exists; pass overwrite=True to replace it")
     with whole_file(path) as file:
-        return _write_stream(file, chunks, **options)
+        return write(file)
 
 
 def read_embeddings(path: str | os.PathLike[str], dim: int | None = None) -> np.ndarray:
@@ -111,30 +134,6 @@ class JoinedRows:
 def join_embeddings(arrays: Sequence[np.ndarray]) -> np.ndarray | JoinedRows:
     """The rows of one or more arrays of the same width, one after the other, without a copy."""
     return arrays[0] if len(arrays) == 1 else JoinedRows(arrays)
-
-
-def _write_stream(
-    file: BinaryIO, chunks: Iterable[np.ndarray], *, dim: int, precision: str, format: str
-) -> int:
-    dtype = np.dtype(precision).newbyteorder("<")
-
-    def write_header(rows: int) -> None:
-        if format == "npy":
-            header = {"descr": dtype.str, "fortran_order": False, "shape": (rows, dim)}
-            np.lib.format.write_array_header_1_0(file, header)
-
-    write_header(rows := 0)
-    for chunk in map(np.asarray, chunks):
-        if chunk.ndim != 2 or chunk.shape[1] != dim:
-            found = list(chunk.shape)
-            raise ValueError(f"a chunk of embeddings must have shape [any, {dim}]; found {found}")
-        with np.errstate(over="ignore"):  # beyond float16 is infinite, which readers refuse
-            file.write(np.ascontiguousarray(chunk, dtype).data)
-        rows += len(chunk)
-    file.seek(0)
-    write_header(rows)  # NumPy pads it for any number of rows, so no data moves
-    file.seek(0, os.SEEK_END)
-    return rows
 
 
 def _map_npy(path: str | os.PathLike[str]) -> np.ndarray:
