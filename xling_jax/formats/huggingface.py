@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.encode.model_directory import save_model
-from xling_jax.formats.huggingface_files import Tensors, read_origin
+from xling_jax.formats.huggingface_files import Tensors, read_origin, read_settings
 from xling_jax.formats.huggingface_layouts import Published, encoder_params, read_config
 from xling_jax.formats.huggingface_tokenizer import read_tokenizer
 from xling_jax.formats.modules import Modules, read_modules
@@ -58,6 +58,10 @@ def convert_huggingface(
         check_choice("pooling", pooling or "mean", POOLINGS)
         modules = Modules(source, pooling or "mean")
     transformer = modules.transformer
+    settings = read_settings(transformer / "tokenizer_config.json", optional=True)
+    if settings.get("split_special_tokens"):
+        way_out = "if xling export wrote it, use the model directory that was exported"
+        raise ValueError(f"{settings.path}: split_special_tokens must be False; {way_out}")
     published = read_config(transformer)
     if language is not None and published.model_type != "xlm":
         raise ValueError(
@@ -87,8 +91,7 @@ def convert_huggingface(
     head = [modules.pooling]
     for number, (folder, inputs, (width, activation, use_bias)) in enumerate(modules.projections):
         head.append(f"dense {width} {activation}")
-        dense = Tensors(folder).dense("linear", inputs, width, use_bias)
-        params[f"projections_{number}"] = dense
+        params[f"projections_{number}"] = Tensors(folder).dense("linear", inputs, width, use_bias)
     use = modules.use if prefix is None else modules.use._replace(prompts={}, default_prompt=None)
     origin, of_card = read_origin(source)
     training = {

@@ -23,9 +23,6 @@ from xling_jax.text.huggingface_vocab import (
 )
 
 _SETTINGS_FILES = ("special_tokens_map.json", "tokenizer_config.json")
-# Key of tokenizer_config.json -> the only supported value.
-_REQUIRED = {"split_special_tokens": False, "auto_map": {}}
-
 # transformers writes 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 10**6
 
@@ -44,7 +41,7 @@ def read_tokenizer(
     settings = Settings(directory / _SETTINGS_FILES[-1], {})
     for name in _SETTINGS_FILES:
         settings.update(read_settings(directory / name, optional=True))
-    settings.require(_REQUIRED)
+    settings.require({"auto_map": {}})
     counts_padding = published.layout.position and published.unplaced_id is None
     if counts_padding and settings.get("padding_side") == "left":
         raise ValueError(
