@@ -2,7 +2,11 @@
 
 import re
 import shutil
+import types
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.docs.pages import ROOT, blocks, run, run_page
@@ -49,3 +53,21 @@ def test_examples_keep_the_style_of_the_package(tmp_path):
             path.write_text(block.code, encoding="utf-8")
     run(tmp_path, f"python -m ruff check --config {ROOT}/pyproject.toml .")
     run(tmp_path, f"python -m ruff format --check --config {ROOT}/pyproject.toml .")
+
+
+def test_the_term_has_a_finite_gradient_at_the_zeros_of_padding():
+    (code,) = (block.code for block in blocks(PAGE) if block.title.endswith("cosine_gap.py"))
+    exec(code, page := {"__name__": "xling_jax.train.terms.cosine_gap"})
+    context = types.SimpleNamespace(reduction="sum")
+    vectors = np.float32([[[1, 2], [0, 0]], [[2, -1], [0, 0]]])
+
+    def loss(sides):
+        source, target = sides
+        mask = jnp.array([True, False])
+        inputs = types.SimpleNamespace(
+            source=source, target=target, both=False, mask=mask, sentences=1.0
+        )
+        return page["CosineGap"]()(context, inputs)[0]
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(vectors)
+    assert value == pytest.approx(0.9) and np.isfinite(gradient).all()
