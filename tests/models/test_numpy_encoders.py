@@ -37,6 +37,8 @@ CASES = {
     "bert-head": SIZES
     | {"activation": "gelu_tanh", "projections": ((8, "tanh", True), (6, "sigmoid", False))},
     "bert-max": SIZES | {"pooling": "max"},
+    # A sentence begins with this token, and others have it inside.
+    "bert-unplaced": SIZES | {"unplaced_id": 17},
     "bert-norm": SIZES | {"projections": ((9, "tanh", False), (5, "swish", True))},
 }
 

@@ -432,7 +432,7 @@ class NumpyBert(BertOptions, NumpyEncoder):
         states = params["embedding"][packed.tokens]
         positions, is_unplaced = packed.positions, packed.tokens == self.unplaced_id
         if has_unplaced := bool(np.any(is_unplaced)):
-            before = np.cumsum(is_unplaced)
+            before = np.cumsum(is_unplaced) - is_unplaced
             positions = positions - before + np.repeat(before[packed.starts], packed.lengths)
         states += params["position_embedding"][positions]
         if has_unplaced:
