@@ -129,8 +129,10 @@ def test_the_command(text, tmp_path, capsys, monkeypatch):
     assert [answer["query"] for answer in answers] == ["red house", "fine weather"]
     assert [answer["hits"][0]["line"] for answer in answers] == [2, 4]
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.jsonl.gz").touch()
     for wrong, message in (
         (["a", "--text", str(tmp_path / "pipe")], "vectors are kept beside it; write it to a file"),
+        (["a", "--text", str(tmp_path / "a.jsonl.gz")], "a.jsonl.gz: is JSON lines; write a text"),
         (["a", "--k", "0"], "--k 0: must be at least 1"),
         (["a", "--debias", "-1"], "--debias -1: must not be negative"),
     ):

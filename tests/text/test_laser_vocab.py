@@ -42,6 +42,10 @@ def test_languages_whose_words_moses_does_not_find_are_refused(language):
     assert LaserText(language)("你好。") == "你好。"
 
 
+def test_text_that_is_left_as_it_is_has_no_lone_surrogates():
+    assert LaserText(raw=True, lowercase=False)("Ja\ud83d, 👍\x00\n") == "Ja?, 👍\x00\n"
+
+
 def test_it_can_be_pickled():
     prepare = LaserText("de")
     prepare("Ein Satz.")

@@ -96,6 +96,8 @@ def check_corpus_options(args: argparse.Namespace) -> None:
     check_input(args, "text")
     if args.text and not os.path.isfile(args.text):
         raise OptionError(f"--text {args.text}: vectors are kept beside it; write it to a file")
+    if ".jsonl" in os.path.basename(args.text or ""):
+        raise OptionError(f"--text {args.text}: is JSON lines; write a text a line: jq -r .text")
     if args.debias < 0:
         raise OptionError(f"--debias {args.debias}: must not be negative")
     if args.index != EXACT:

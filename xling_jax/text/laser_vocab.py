@@ -78,6 +78,7 @@ class LaserText:
     def __call__(self, text: str) -> str:
         """Preprocesses a text, in LASER's order."""
         if self.raw:
+            text = text.encode("utf-8", "replace").decode()  # which has no lone surrogates
             return text.lower() if self.lowercase else text
         # Perl reads lines with their ends; a rule for full stops before quotes depends on that.
         text = self._moses_punctuation.normalize(self._control.sub(" ", text) + "\n")

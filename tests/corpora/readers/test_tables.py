@@ -42,6 +42,13 @@ def test_a_quotation_mark_that_is_text_costs_its_row_alone(tmp_path):
     assert texts(write(path, f"de,en\n{long},y\nnein,no\n")) == ["wrong_row", texts(path)[1]]
 
 
+def test_a_broken_line_inside_of_a_cell_breaks_its_row(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'de,en\n\xff,x\n"Drei\n\xff\nZeilen",three\n\xff\nnein,no\n')
+    assert texts(path) == [*["broken_utf8"] * 3, {"de": "nein", "en": "no"}]
+    assert [row.line for row in read_corpus(str(path), ("de", "en"))] == [2, 3, 6, 7]
+
+
 def test_the_advice_for_a_table_without_header_leads_out(tmp_path):
     path = write(tmp_path / "a.csv", "Ja,Yes\nNein,No\n")
     with pytest.raises(ValueError) as error:

@@ -76,8 +76,8 @@ def test_broken_bytes_and_nul_cost_one_unit(path):
 
 
 def test_control_characters_become_spaces(path):
-    unit = _tuv("de", "a\x01b&#x1;c&#9;d") + _tuv("en", "x")
-    assert _read(path, _tmx(unit))[0].texts["de"] == "a b c\td"
+    unit = _tuv("de", "a\x01b&#x1;c&#9;d\uffff\ufffe&#xfffe;e") + _tuv("en", "x")
+    assert _read(path, _tmx(unit))[0].texts["de"] == "a b c\td   e"
 
 
 def test_character_reference_across_chunks_is_whole(path, monkeypatch):

@@ -167,6 +167,8 @@ class DelimitedTable(Table):
             taken.clear()
             try:
                 row = next(rows, None)
+                if row and broken and broken[-1][0] > taken[0][0]:  # a line of one of its cells
+                    row = broken.pop()[1]
             except csv.Error:
                 row = self._split(taken[0][1])
                 waiting.extendleft(reversed(taken[1:]))

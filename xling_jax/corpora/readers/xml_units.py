@@ -22,12 +22,12 @@ _UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
 
 _GAP = "\ufdd1"  # a noncharacter, as below
 _BETWEEN_LETTERS = re.compile(rf"(?<=\w){_GAP}+(?=\w)")
-# XML allows neither NUL nor other control characters, and real files have both. NUL becomes this
+# XML allows neither NUL nor other characters of no text, and real files have both. NUL becomes this
 # noncharacter, which XML allows and no text has, so that its unit can be marked as broken; the
 # others become spaces.
 _NUL_MARK = "\ufdd0"
 _BROKEN_MARK = "\N{REPLACEMENT CHARACTER}"
-_CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f]")
+_CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # some encodings yield them, XML has none
 _REFERENCE = re.compile(r"&#(?:x([0-9a-fA-F]{1,8})|([0-9]{1,10}));")
 _MAX_REFERENCE_LENGTH = len("&#x0010ffff;")
