@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.corpora.small_corpus import WORDS, prepare, settings, tree, write_corpus
+from xling_jax.corpora.held_out import file_hashes
 from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.shards import VALIDATION, PairTokens
+from xling_jax.files.hashes import content_hash
 from xling_jax.text.vocab import Vocab
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
@@ -104,6 +106,27 @@ def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path
     before = prepare(workdir=tmp_path / "x", **both)
     after = prepare(workdir=tmp_path / "x", **both | {"evaluation": evaluation[1:]})
     assert before.fingerprint == after.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "labels"),
+    [
+        ("dev.tsv", 'de\ten\n"Ja,\ndoch"\t"Yes\tso"\nNein\tNo\n', ("de", "en")),
+        ("test.de.tsv", "Sport\tJa, doch\nSport\tYes so\nKunst\tNein\nSport\tNo\n", ("Sport",)),
+        ("dev.csv", 'Nein,"Yes, so"\n"Ja,\ndoch",No\n', ()),
+        ("dev.txt", "\ufeffJa,\tdoch\r\nYes so\r\nNein\r\nNo\r\n", ()),
+        (
+            "a.jsonl",
+            '{"id": "a", "b": "Ja,\\ndoch"}\n\n{"b": {"c": ["Yes so", "Nein.", "No"]}}',
+            "a",
+        ),
+    ],
+)
+def test_texts_are_held_out_whatever_separates_their_words(tmp_path, name, content, labels):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    found = file_hashes(tmp_path / name, ("de", "en"))
+    assert {*map(content_hash, ("ja doch", "yes so", "nein", "no"))} <= found
+    assert found.isdisjoint(map(content_hash, labels))
 
 
 def test_other_text_held_out_than_a_run_began_with_is_explained(corpus, tmp_path):

@@ -4,6 +4,7 @@ Texts are compared by their letters and digits alone, case-folded: a copy is fou
 punctuation, spacing and case.
 """
 
+import contextlib
 import dataclasses
 import functools
 import glob
@@ -123,26 +124,26 @@ def file_hashes(file: str, languages: Sequence[str] = (), *, strict: bool = True
     """
     file, not_text, found = str(file), _NOT_TEXT.difference(languages), set()
     kind = suffix_of(file)
-    try:
-        if kind in READERS and kind not in ("tsv", "jsonl"):
+    if kind in READERS and kind != "jsonl":
+        # TSV need not be a table; if it is, cells in quotation marks may hold what separates cells.
+        with contextlib.suppress(*() if strict and kind != "tsv" else (ValueError,)):
             reader = open_corpus(f"{kind}:{glob.escape(file)}")
             if isinstance(reader, TableReader):
-                texts = reader.texts(not_text)
+                separators = re.compile(r"[\t\n]" if kind == "tsv" else "")
+                texts = filter(separators.search, reader.texts(not_text))
             else:
                 texts = (text for row in reader.read(languages) for text in row.texts.values())
-        else:
-            texts = _texts(file, not_text, strict)
-        found.update(map(content_hash, texts))
-    except ValueError:
-        if strict:
-            raise
+            found.update(map(content_hash, texts))
+    if kind not in READERS or kind in ("tsv", "jsonl"):
+        with contextlib.suppress(*() if strict else (ValueError,)):
+            found.update(map(content_hash, _texts(file, not_text, strict)))
     return found - {0}
 
 
 def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:
     """The texts of a file; columns and fields named in `not_text` hold none."""
     is_json = ".json" in "".join(Path(path).suffixes[-2:])
-    skipped: set[int] = set()
+    is_tsv, skipped = suffix_of(path) == "tsv", set[int]()
     lines = (line for block in read_line_blocks(path) for line in block)
     for number, line in enumerate(lines, start=1):
         if isinstance(line, BrokenLine):
@@ -153,14 +154,9 @@ def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:
                 "line"
             )
         if is_json:
-            where = f"{path}:{number}"
-            try:
-                value = parse_json(line, where, allow_surrogates=True) if line.strip() else None
-            except ValueError:
-                if strict:
-                    raise
-                continue
-            yield from _strings(value, not_text)
+            with contextlib.suppress(*() if strict else (ValueError,)):
+                value = line.strip() and parse_json(line, f"{path}:{number}", allow_surrogates=True)
+                yield from _strings(value, not_text)
             continue
         cells = line.split("\t")
         if number == 1 and len(cells) > 1 and _is_header(cells, not_text):
@@ -169,6 +165,8 @@ def _texts(path: str, not_text: Collection[str], strict: bool) -> Iterator[str]:
         if number == 1 and len(cells) == 2 and _LABELED.match(Path(path).name):
             skipped = {0}
         yield from (cell for i, cell in enumerate(cells) if i not in skipped)
+        if not is_tsv:  # tabs may be white space
+            yield line
 
 
 def _is_header(cells: Sequence[str], not_text: Collection[str]) -> bool:

@@ -104,10 +104,12 @@ class TableReader(Reader):
         return (row for table, columns in usable for row in _read(table, columns))
 
     def texts(self, but: Collection[str]) -> Iterator[str]:
-        """All texts of the corpus, without those in columns of some names."""
+        """All texts, also of a first line that names no columns; none in columns of some names."""
         for table in self.tables():
-            names = enumerate(map(_last, table.columns))
-            for cells in table.rows([i for i, name in names if name.lower() not in but]):
+            names = [*map(_last, table.columns)]
+            if not all(map(HEADER_CELL.fullmatch, names)):
+                yield from table.columns
+            for cells in table.rows([i for i, name in enumerate(names) if name.lower() not in but]):
                 yield from (cell for cell in cells.values if isinstance(cell, str) and cell)
 
     def column(self, path: str) -> Iterator[Cells]:
