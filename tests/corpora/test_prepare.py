@@ -19,7 +19,7 @@ from xling_jax.corpora.prepared import is_made_with, load_prepared
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.files.whole import read_json, write_record
-from xling_jax.text.vocab import Vocab, train_vocab
+from xling_jax.text.vocab import Vocab, parse_sentencepiece, train_vocab
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -264,6 +264,14 @@ def test_a_given_vocabulary_with_capitals_that_never_occur_is_named(tmp_path, lo
     options = VocabOptions(model=str(model), lowercase=lowercase)
     vocabulary.given_vocab(SimpleNamespace(vocab=options, layout="dual"))
     assert ("cased.model: " in caplog.text and "vocab.lowercase=False" in caplog.text) == lowercase
+    proto = parse_sentencepiece(train_vocab(text, size=26, layout="dual").model_bytes)
+    proto.trainer_spec.byte_fallback = True
+    for number in range(256):
+        proto.pieces.add(piece=f"<0x{number:02X}>", type=proto.SentencePiece.BYTE)
+    model.write_bytes(proto.SerializeToString())
+    caplog.clear()
+    vocabulary.given_vocab(SimpleNamespace(vocab=options, layout="dual"))
+    assert not caplog.text
 
 
 def test_changed_content_of_an_input_is_noticed(corpus, tmp_path):

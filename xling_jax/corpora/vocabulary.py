@@ -52,8 +52,8 @@ def given_vocab(preparation: Preparation) -> Vocabulary | None:
     vocab = Vocab(path, lowercase=options.lowercase, moses=options.moses)
     check_layout(vocab, preparation.layout, options.model)
     pieces = [piece for i, piece in enumerate(vocab.pieces()) if not vocab.is_control(i)]
-    # Single capitals are in models of lower-cased text, too: SentencePiece makes "TM" of one sign.
-    cased = [piece for piece in pieces if piece != piece.lower() and len(piece.strip("▁")) > 1]
+    # Models of lower-cased text, too, have single capitals (of "TM", one sign) and bytes (<0x0A>).
+    cased = [p for p in pieces if p != p.lower() and len(p.strip("▁")) > 1 and p[:3] != "<0x"]
     if cased and vocab.lowercase:
         _logger.warning(
             "%s: %d pieces have capitals, such as %.60s, and never occur in lower-cased text; "
