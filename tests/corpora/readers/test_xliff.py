@@ -27,11 +27,19 @@ kocht.</target></segment><segment state="initial"><source>Tea</source><target>Te
 """
 
 
+OWN = """<xliff version="1.2"><file source-language="fr"><body>
+<trans-unit id="1"><source xml:lang="en">Tea</source><target xml:lang="de">Tee</target></trans-unit>
+<trans-unit id="2"><source>Thé</source><target xml:lang="de-AT">Tee</target></trans-unit>
+</body></file></xliff>
+"""
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
         (ONE, [{"en": "Press Save now.", "de": "Jetzt sichern."}, {"en": "New"}]),
         (TWO, [{"en": "The kettle boils.", "de": "Der Kessel\nkocht."}, {"en": "Tea"}]),
+        (OWN, [{"en": "Tea", "de": "Tee"}, {"de": "Tee"}]),
     ],
 )
 def test_units_and_segments_are_rows(tmp_path, content, expected):

@@ -150,10 +150,10 @@ class _UnitParser:
     def begin_text(self, language: str | None) -> None:
         """A text begins; the first in a language counts."""
         if self._unit_line and language and language not in self._texts:
-            self._text, self._length = [], 0
+            self._text, self._length, self._text_language = [], 0, language
 
-    def end_text(self, language: str | None) -> None:
-        """A text is that of a language, unless it is blank."""
+    def end_text(self) -> None:
+        """The text ends; it counts unless it is blank."""
         if self._text is None:
             return
         text, self._text = "".join(self._text), None
@@ -163,7 +163,7 @@ class _UnitParser:
         elif _BROKEN_MARK in text:
             self._problem = self._problem or BROKEN_UTF8
         elif text and not text.isspace():
-            self._texts[language] = text
+            self._texts[self._text_language] = text
 
     def _refuse(self, reason: str) -> None:
         raise ValueError(f"{self._path}:{self._line()}: {reason}; export the file again")
@@ -224,7 +224,7 @@ class _TmxParser(_UnitParser):
 
     def end(self, name: str) -> None:
         if name == "seg":
-            self.end_text(self._language)
+            self.end_text()
         elif name == "tu":
             self.end_unit()
         elif name == "tuv":
@@ -243,16 +243,13 @@ class _XliffParser(_UnitParser):
     alone = frozenset({"it", "ph", "x", "cp"})
     _aside = 0  # elements around that hold other sources and targets
     _state = ""
-
-    def __init__(self, path: str, languages: Sequence[str]):
-        super().__init__(path, languages)
-        self._sides: dict[str, str | None] = {"source": None, "target": None}
+    _sides: dict[str, str | None] = {"source": None, "target": None}  # never changed in place
 
     def begin(self, name: str, attributes: dict[str, str]) -> None:
         if name in ("xliff", "file"):
             for side, short in (("source", "srcLang"), ("target", "trgLang")):
                 if tag := attributes.get(short) or attributes.get(f"{side}-language"):
-                    self._sides[side] = self.match(tag)
+                    self._sides = self._sides | {side: self.match(tag)}
         elif name in _ASIDE:
             self._aside += 1
         elif self._aside:
@@ -260,9 +257,11 @@ class _XliffParser(_UnitParser):
         elif name in ("trans-unit", "segment"):
             self.begin_unit()
             self._state = attributes.get("state", "")
-        elif name == "source" or name == "target":
+        elif name in self._sides:
+            own = attributes.get("xml:lang")
+            language = self.match(own) if own else self._sides[name]
             is_text = name == "source" or attributes.get("state", self._state) not in _UNTRANSLATED
-            self.begin_text(self._sides[name] if is_text else None)
+            self.begin_text(language if is_text else None)
 
     def end(self, name: str) -> None:
         if name in _ASIDE:
@@ -272,7 +271,7 @@ class _XliffParser(_UnitParser):
         elif name in ("trans-unit", "segment"):
             self.end_unit()
         elif name in self._sides:
-            self.end_text(self._sides[name])
+            self.end_text()
 
 
 class TmxReader(UnitReader):
