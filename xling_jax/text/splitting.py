@@ -33,12 +33,12 @@ _CHINESE = "[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
 _THAI = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
 _SPACELESS = re.compile(f"{_CHINESE[:-1]}{_THAI[1:]}")
 _SPACELESS_WORD = re.compile(f"{_CHINESE}{{1,2}}|{_THAI}{{1,5}}")
+# Combining marks, which \w does not match.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u07a6-\u07b0"
+_MARKS += "\u0900-\u0dff\u0f18-\u0f39\u0f71-\u0fbc"
 # A word with hyphens, points and commas inside and a final apostrophe, or one punctuation mark, as
-# the Moses tokenizer splits text. The ranges are combining marks, which \w does not match.
-_WORD = re.compile(
-    "[\\w\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff]+"
-    "(?:[-.,]\\w[\\w\u0300-\u036f\u0900-\u0dff]*)*['’]?|[^\\w\\s]"
-)
+# the Moses tokenizer splits text. Tibetan has a point, U+0F0B, between syllables and no spaces.
+_WORD = re.compile(rf"[\w{_MARKS}]+(?:[-.,]\w[\w{_MARKS}]*)*['’]?|[^\w\s\u0f0b]")
 
 
 def split_sentences(text: str, *, splitter: str = "rule") -> list[str]:
