@@ -81,6 +81,17 @@ def test_corpora_of_an_evaluation_are_held_out_of_training_by_either_side(corpus
     assert "held_out" not in kept.counts
 
 
+def test_an_evaluation_may_have_languages_that_no_pair_has(corpus, tmp_path):
+    english = (tmp_path / "corpus.tsv").read_text("utf-8").splitlines()[1].split("\t")[1]
+    (tmp_path / "dev.en").write_text(f"{english}\n", "utf-8")
+    (tmp_path / "dev.it").write_text("casa\n", "utf-8")
+    specs = settings(
+        corpus, languages=("de", "en", "fr", "it"), evaluation=(f"moses:{tmp_path}/dev",)
+    )
+    counts = prepare(workdir=tmp_path / "w", **specs).counts["held_out"]
+    assert counts[f"moses:{tmp_path}/dev"] == {"de-en": 1, "en-fr": 1}
+
+
 def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path):
     lines = (tmp_path / "corpus.tsv").read_text("utf-8").splitlines()[1:]
     (tmp_path / "dev").mkdir()

@@ -50,7 +50,7 @@ class HeldOutText:
 
 def find_held_out(preparation: Preparation, hash_file: Callable[[str], str]) -> list[HeldOutText]:
     """Text that no training row may repeat; `hash_file` gives the fingerprint of a file."""
-    found, codes = [], preparation.codes
+    found, languages = [], preparation.languages  # an evaluation may have more than the pairs
     # Pictures and archives may lie beside the text of an evaluation.
     for name, paths, strict in (
         ("data.exclude", preparation.exclude, True),
@@ -58,23 +58,23 @@ def find_held_out(preparation: Preparation, hash_file: Callable[[str], str]) -> 
     ):
         corpora = [path for path in paths if names_kind(path) or split_options(path)[1]]
         for path in held_out_files(map(local_name, (p for p in paths if p not in corpora)), name):
-            read = functools.partial(file_hashes, path, preparation.languages, strict=strict)
+            read = functools.partial(file_hashes, path, languages, strict=strict)
             found.append(HeldOutText(path, hash_file(path), strict, read))
-        found += [_held_out_corpus(spec, codes, hash_file, strict) for spec in corpora]
+        found += [_held_out_corpus(spec, languages, hash_file, strict) for spec in corpora]
     return found
 
 
 def _held_out_corpus(
     spec: str,
-    codes: Sequence[str],
+    languages: Sequence[str],
     hash_file: Callable[[str], str],
     excluded: bool,
 ) -> HeldOutText:
     reader = open_corpus(spec).at(local_name)
-    paths = reader.files(codes)
+    paths = reader.files(languages)
     hashes = map(hash_file, map(os.path.abspath, paths))
     key = fingerprint(list(zip(names_below(paths), hashes)) or [spec])
-    texts = lambda: (text for row in reader.rows(codes) for text in row.texts.values())
+    texts = lambda: (text for row in reader.rows(languages) for text in row.texts.values())
     read = lambda: {*map(content_hash, texts())} - {0}
     return HeldOutText(spec, key, excluded, read)
 
