@@ -92,6 +92,33 @@ def test_the_hub_is_read_from_its_cache(directories, cache, tmp_path, monkeypatc
     assert xling_jax.load("hf:org/name@main").fingerprint == encoder.fingerprint
 
 
+def test_of_the_hub_pickles_are_fetched_where_there_is_nothing_else(
+    directories, cache, tmp_path, monkeypatch
+):
+    import torch
+
+    repository = shutil.copytree(directories["sentence-transformers"], tmp_path / "repository")
+    for path in repository.glob("*_Dense/model.safetensors"):
+        tensors = safetensors.numpy.load_file(path)
+        tensors = {name: torch.from_numpy(value) for name, value in tensors.items()}
+        torch.save(tensors, path.with_name("pytorch_model.bin"))
+        path.unlink()
+    (repository / "pytorch_model.bin").write_bytes(b"large")
+
+    def download(name, revision, ignore_patterns):
+        files = [str(p.relative_to(repository)) for p in repository.rglob("*") if p.is_file()]
+        for file in hub.utils.filter_repo_objects(files, ignore_patterns=ignore_patterns):
+            (tmp_path / "snapshot" / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(repository / file, tmp_path / "snapshot" / file)
+        return str(tmp_path / "snapshot")
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    found = xling_jax.load("hf:org/name").encode(reference.TEXTS)
+    expected = xling_jax.load(directories["sentence-transformers"]).encode(reference.TEXTS)
+    np.testing.assert_array_equal(found, expected)
+    assert not (tmp_path / "snapshot/pytorch_model.bin").exists()
+
+
 def test_other_paths_are_refused_in_one_line(tmp_path, cache, directories):
     with pytest.raises(OptionError, match="a model must be a name or a path; found None"):
         xling_jax.load(None)

@@ -33,7 +33,7 @@ _LASER_SUFFIXES = (".pt", ".spm", ".cvocab")
 # Of repositories on the hub, what no conversion reads.
 _FOREIGN = ["*.h5", "*.msgpack", "*.ot", "*.onnx*", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
 _FOREIGN += ["coreml/*", "*.pt", "*.pth", "*.ckpt"]
-_PICKLES = ["*.bin"]
+_PICKLES = ["pytorch_model*.bin", "0_*.bin"]  # of the transformer; dense layers may have no other
 
 
 def readers_of(path: Path) -> tuple[str, ...]:
