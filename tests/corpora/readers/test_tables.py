@@ -118,10 +118,18 @@ def test_broken_lines_of_json_are_problems(tmp_path):
     assert texts(write(path, good + other)) == [yes, "wrong_row", {"en": "no"}]
     (_, row, _) = read_corpus(str(path), ("de", "en"))
     assert row.detail == "must have de or en; found translation.de, translation.en"
-    with pytest.raises(ValueError, match=r"a\.jsonl:1: is a JSON array; .* jq -c"):
+    with pytest.raises(ValueError, match=r"a\.jsonl:1: a line must be a JSON obj.* jq -c"):
         texts(write(path, f"[{good}]"))
     with pytest.raises(ValueError, match=r"a\.jsonl:1: not valid JSON.*must be in one line"):
         texts(write(path, '{\n"de": "ja"}'))
+
+
+def test_fields_of_json_that_the_first_object_lacks_are_columns(tmp_path):
+    lines = ['{"en": "yes"}', "[]", '{"en": "no", "fr": "non"}', '{"de": "gut", "en": "good"}']
+    path = write(tmp_path / "a.jsonl", "\n".join(lines))
+    rows = [{"en": "yes"}, "wrong_row", {"en": "no", "fr": "non"}, {"de": "gut", "en": "good"}]
+    assert texts(path, ("de", "en", "fr")) == rows
+    assert texts(f"{path}?columns=de,en")[-1] == rows[-1]
 
 
 def test_parquet_that_is_none_or_holds_numbers_is_refused(tmp_path):

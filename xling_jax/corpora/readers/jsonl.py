@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,25 +20,24 @@ class JsonlReader(TableReader):
 
 
 class JsonlTable(Table):
-    """A file of objects; the fields of the first are the columns."""
+    """A file of objects; the fields of the first thousand are the columns."""
 
     def __init__(self, path: str):
-        self.name = path
-        for number, line in self._lines():
+        self.name, self.heading, fields = path, f"{path}: the first objects", {}
+        for number, line in itertools.islice(self._lines(), 1000):
             if isinstance(line, BrokenLine) or not line.strip():
                 continue
             where = f"{path}:{number}"
-            self.heading = f"{where}: the first object"
-            if line.lstrip().startswith("["):
-                raise ValueError(
-                    f"{where}: is a JSON array; write its items a line each: jq -c .[]"
-                )
-            value = parse_json(line, where, way_out="an object must be in one line")
-            if not isinstance(value, dict):
-                raise ValueError(f"{where}: a line must be a JSON object; found {line!r:.40}")
-            self.columns = [name for name, _ in _fields(value)]
-            return
-        raise ValueError(f"{path}: must hold a JSON object in each line; the file is empty")
+            with contextlib.suppress(*(ValueError,) if fields else ()):  # a wrong row
+                if not line.lstrip().startswith("{"):
+                    raise ValueError(
+                        f"{where}: a line must be a JSON object; found {line!r:.40}; write the "
+                        "items of an array a line each: jq -c .[]"
+                    )
+                fields |= _fields(parse_json(line, where, way_out="an object must be in one line"))
+        if not fields:
+            raise ValueError(f"{path}: must hold a JSON object in each line; the file is empty")
+        self.columns = [*fields]
 
     def _lines(self) -> Iterator[tuple[int, Line]]:
         return enumerate(itertools.chain.from_iterable(read_line_blocks(self.name)), 1)
