@@ -181,7 +181,7 @@ def _join(args: argparse.Namespace) -> None:
         (part[at : at + _COPIED_ROWS] for part, at in blocks),
         dim=parts[0].shape[1],
         overwrite=args.overwrite,
-        precision=np.load(paths[0], mmap_mode="r").dtype.name,
+        precision=np.load(paths[0], mmap_mode="r", allow_pickle=False).dtype.name,
     )
     _logger.info("%s: %s from %s", args.output, counted(count, "row"), counted(len(paths), "part"))
 
