@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import LinearOperator, cg
 
 from xling_jax.encode.model_directory import load_model
 from xling_jax.files.whole import whole_file
@@ -143,12 +142,21 @@ def ridge_regression(counts: csr_array, sums: np.ndarray) -> np.ndarray:
         V, [vocab, values].
     """
     transposed = counts.T.tocsr()
-    diagonal = counts.power(2).sum(axis=0) + RIDGE
-    shape = (len(diagonal), len(diagonal))
-    gram = LinearOperator(shape, lambda x: transposed @ (counts @ x) + RIDGE * x, dtype=sums.dtype)
-    inverse = LinearOperator(shape, lambda x: x / diagonal, dtype=sums.dtype)
-    targets = (transposed @ sums).T
-    return np.stack([cg(gram, y, rtol=1e-3, M=inverse)[0] for y in targets], axis=1)
+    diagonal = counts.power(2).sum(axis=0)[:, None] + RIDGE
+    values, residual = np.zeros((len(diagonal), sums.shape[1]), np.float32), transposed @ sums
+    tiny, smallest = np.finfo(np.float32).tiny, 1e-3 * np.linalg.norm(residual, axis=0)
+    direction = residual / diagonal
+    product = (residual * direction).sum(axis=0)
+    # All columns at a time: the products with C take most of the time, in reading C.
+    while (is_open := np.linalg.norm(residual, axis=0) > smallest).any():
+        image = transposed @ (counts @ direction) + RIDGE * direction
+        step = is_open * product / (tiny + (direction * image).sum(axis=0))
+        values += step * direction
+        residual -= step * image
+        scaled, former = residual / diagonal, product
+        product = (residual * scaled).sum(axis=0)
+        direction = scaled + product / (tiny + former) * direction
+    return values
 
 
 def without_first_component(values: np.ndarray, sentences: np.ndarray) -> np.ndarray:

