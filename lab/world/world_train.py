@@ -15,7 +15,7 @@ teacher's dimensions, and the similarities of sentences among each other are to 
 teacher's vectors. From `running` on, three fourths of these are running text, and languages with
 many errors are drawn more often. `rounded` sums rows as they are in 4 bits.
 
-Similarities are products in bfloat16: twice as fast a step where the processor has them (AMX).
+Similarities are products in bfloat16, for processors that have them (AMX).
 """
 
 import argparse
@@ -37,7 +37,7 @@ from xling_jax.models.row_storage import quantized
 from xling_jax.text.vocab import Vocab
 
 WIDTH, FEATURE_WIDTH = 256, 128
-BATCH, BLOCK, TAUGHT = 2048, 256, 1024
+BATCH, BLOCK = 2048, 256
 SCALE = 20.0
 # Rows of a table that are changed together: as many as the cache of a core holds.
 CACHED = 512
