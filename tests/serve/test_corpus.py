@@ -132,7 +132,10 @@ def test_the_command(text, tmp_path, capsys, monkeypatch):
     (tmp_path / "a.jsonl.gz").touch()
     for wrong, message in (
         (["a", "--text", str(tmp_path / "pipe")], "vectors are kept beside it; write it to a file"),
-        (["a", "--text", str(tmp_path / "a.jsonl.gz")], "a.jsonl.gz: is JSON lines; write a text"),
+        (
+            ["a", "--text", str(tmp_path / "a.jsonl.gz")],
+            "a.jsonl.gz: is JSON lines; write one text",
+        ),
         (["a", "--k", "0"], "--k 0: must be at least 1"),
         (["a", "--debias", "-1"], "--debias -1: must not be negative"),
     ):

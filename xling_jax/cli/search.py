@@ -97,7 +97,7 @@ def check_corpus_options(args: argparse.Namespace) -> None:
     if args.text and not os.path.isfile(args.text):
         raise OptionError(f"--text {args.text}: vectors are kept beside it; write it to a file")
     if ".jsonl" in os.path.basename(args.text or ""):
-        raise OptionError(f"--text {args.text}: is JSON lines; write a text a line: jq -r .text")
+        raise OptionError(f"--text {args.text}: is JSON lines; write one text a line: jq -r .text")
     if args.debias < 0:
         raise OptionError(f"--debias {args.debias}: must not be negative")
     if args.index != EXACT:

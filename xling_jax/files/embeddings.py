@@ -5,6 +5,7 @@ file may be larger than memory. Nothing here knows about models or text.
 """
 
 import errno
+import io
 import os
 import shutil
 import sys
@@ -69,9 +70,10 @@ def write_embeddings(
 
     def write_header(file: BinaryIO, rows: int) -> None:
         if format == "npy":
-            text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({rows}, {dim}), }}"
-            # NumPy reads it as Python, comments included; 117 characters hold any number of rows.
-            file.write(_NPY_MAGIC + b"\1\0v\0" + f"{text}{comment}".ljust(117).encode() + b"\n")
+            header = {"descr": dtype.str, "fortran_order": False, "shape": (rows, dim)}
+            np.lib.format.write_array_header_1_0(text := io.BytesIO(), header)
+            # NumPy reads it as Python, comments included, and pads it for any number of rows.
+            file.write(text.getvalue()[: -len(comment) - 1] + f"{comment}\n".encode())
 
     if os.fspath(path) == "-":
         with tempfile.TemporaryFile() as spool:

@@ -28,7 +28,7 @@ class JsonlTable(Table):
             if isinstance(line, BrokenLine) or not line.strip():
                 continue
             where = f"{path}:{number}"
-            with contextlib.suppress(*(ValueError,) if fields else ()):  # a wrong row
+            with contextlib.suppress(*(ValueError,) if fields else ()):  # later: a wrong row
                 if not line.lstrip().startswith("{"):
                     raise ValueError(
                         f"{where}: a line must be a JSON object; found {line!r:.40}; write the "

@@ -22,9 +22,9 @@ _UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
 
 _GAP = "\ufdd1"  # a noncharacter, as below
 _BETWEEN_LETTERS = re.compile(rf"(?<=\w){_GAP}+(?=\w)")
-# XML allows neither NUL nor other characters of no text, and real files have both. NUL becomes this
-# noncharacter, which XML allows and no text has, so that its unit can be marked as broken; the
-# others become spaces.
+# XML allows no NUL, other control characters, U+FFFE and U+FFFF, and real files have them. NUL
+# becomes this noncharacter, which XML allows and no text has, so that its unit can be marked as
+# broken; the others become spaces.
 _NUL_MARK = "\ufdd0"
 _BROKEN_MARK = "\N{REPLACEMENT CHARACTER}"
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
