@@ -73,7 +73,7 @@ def scores(encode: Encode, data: Path) -> Iterator[tuple[str, str, float]]:
         columns = read_columns(data / f"retrieval/{name}.dev.tsv.gz")
         columns.pop("id", None)
         vectors = {code: encode(texts) for code, texts in columns.items()}
-        for code in vectors.keys() - {"en"}:
+        for code in sorted(vectors.keys() - {"en"}):
             pair = vectors[code], vectors["en"]
             yield f"{name}_cosine", code, p_at_1(*pair)
             yield f"{name}_margin", code, p_at_1(*pair, margin=True)
