@@ -57,6 +57,14 @@ def test_groups_of_two_files_as_vecalign_writes_them(files):
     assert all(0 <= float(line.rpartition(":")[2]) < 1.5 for line in text.splitlines())
 
 
+def test_moses_files_are_named_after_the_languages_of_documents(files, capsys):
+    sides = {"source": "en.jsonl", "target": "de.jsonl"}
+    assert align("--pairs", "ids", **sides, output="o.fr-en") == 2
+    assert "--output o.fr-en: the texts are en and de" in capsys.readouterr().err
+    assert align("--pairs", "ids", **sides, output="o.de-en") == 0
+    assert (files / "o.de-en.en").read_text().startswith(ENGLISH[0])
+
+
 def test_positions_in_json_count_blank_sentences(files):
     for code, text in (("en", ["", *ENGLISH]), ("de", [*GERMAN[:2], " ", *GERMAN[2:]])):
         record = {"id": "one", "lang": code, "sentences": text}

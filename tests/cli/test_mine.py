@@ -337,11 +337,29 @@ def test_pairs_are_written_in_the_format_of_the_suffix(files, encoded, fails):
     assert line.endswith("o.de-en.de: exists; choose another --output or add --overwrite")
     line = fails(mine(files, *options, model=None, output="o.fr-en"), 2)
     assert line.endswith("o.fr-en: the texts are en and de")
+    (files / "b.txt").write_bytes((files / "b.de").read_bytes())  # of an unknown language
+    known = {"model": None, "target": "b.txt", "output": "u.de-en"}
+    assert mine(files, *options, **known) == 0
+    assert (files / "u.de-en.en").read_text() == "en sun\n"
     line = fails(mine(files, *options, model=None, output="o.csv"), 2)
     assert "o.csv: .csv is not written; use .tsv, .jsonl" in line
-    (files / "b.de").rename(files / "b.txt")
     line = fails(mine(files, *options, model=None, target="b.txt", output="o.tmx"), 2)
     assert "o.tmx: TMX needs the languages, such as --languages de,en" in line
+
+
+def test_texts_of_one_language_are_both_written(files, encoded, fails):
+    (files / "b.de").rename(files / "c.en")
+    options = {"target": "c.en", "model": None}
+    [(_, source, target), *_] = expected_pairs()
+    assert mine(files, *ready(files), output="o.jsonl", **options) == 0
+    row = json.loads((files / "o.jsonl").read_text().splitlines()[0])
+    assert (row["source"], row["target"]) == (source, target)
+    line = fails(mine(files, *ready(files), output="o.en-en", **options), 2)
+    assert line.endswith("o.en-en: must end in two languages, such as corpus.de-en")
+    (files / "g.tsv").write_text("en\ten\na\tb\n")
+    options = {"source": None, "target": None, "output": "-"}
+    line = fails(mine(files, "--pairs", files / "g.tsv", **options), 1)
+    assert "g.tsv:1: pairs have two languages; found en, en; choose two, such as" in line
 
 
 def test_outputs_that_cannot_be_files_are_refused_before_any_work(files, encoded, fails):

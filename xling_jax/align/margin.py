@@ -73,7 +73,6 @@ def csls(cosine: np.ndarray, source_mean: np.ndarray, target_mean: np.ndarray) -
 
     Section 2.3 of Conneau et al. (2018), with neighborhoods of 10. Twice the distance margin, so
     both rank alike over neighborhoods of one size. Args, Returns and Raises: as `ratio_margin`.
-
     """
     return 2 * distance_margin(cosine, source_mean, target_mean)
 

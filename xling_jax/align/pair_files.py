@@ -54,8 +54,8 @@ class Layout(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, str]:
-        """Names of the texts: their languages, if both are known."""
-        return ("source", "target") if None in self.languages else self.languages
+        """Names of the texts: their languages, if both are known and differ."""
+        return self.languages if len({*self.languages} - {None}) == 2 else ("source", "target")
 
 
 def pair_format(path: str) -> str:
@@ -84,9 +84,9 @@ def check_format(path: str, languages: Languages, kind: str | None = None) -> No
     kind = kind or pair_format(path)
     if kind == "tmx" and None in languages:
         raise OptionError(f"--output {path}: TMX needs the languages, such as --languages de,en")
-    if kind == "moses" and len(_moses_languages(path)) != 2:
-        raise OptionError(f"--output {path}: must end in a pair of languages, such as corpus.de-en")
-    if kind == "moses" and all(languages) and {*_moses_languages(path)} != {*languages}:
+    if kind == "moses" and (len(codes := _moses_languages(path)) != 2 or codes[0] == codes[1]):
+        raise OptionError(f"--output {path}: must end in two languages, such as corpus.de-en")
+    if kind == "moses" and all(languages) and {*codes} != {*languages}:
         raise OptionError(f"--output {path}: the texts are {' and '.join(languages)}")
     if kind == "parquet":
         import_extra("pyarrow", "data", path)
@@ -180,11 +180,11 @@ def _write_tmx(path: str, pairs: Iterable[ScoredPair], layout: Layout) -> None:
 
 def _write_moses(path: str, pairs: Iterable[ScoredPair], layout: Layout) -> None:
     """Two files, line i a translation of line i; the languages of the name are those of the sides
-    in this order, unless the sides are known to be in the other.
+    in this order, unless one side is known to be the other.
     """
     codes = _moses_languages(path)
     files = [f"{path}.{code}" for code in codes]
-    if list(layout.languages) == codes[::-1]:
+    if any(known == code for known, code in zip(layout.languages, codes[::-1])):
         files.reverse()
     with whole_file(files[0], "w") as source, whole_file(files[1], "w") as target:
         for pair in pairs:

@@ -100,14 +100,15 @@ def run(args: argparse.Namespace) -> None:
     is_text = _check_arguments(args)
     aligner, rules = options_from(args, SentenceAligner), options_from(args, TranslationRules)
     languages = languages_of(args)
-    if args.format != "groups":
-        check_format(args.output, languages if is_text else ("", ""), args.format)
     sides = []
     for path, code in zip((args.source, args.target), languages):
         if is_text:
             sides.append(_read_text(path, args.splitter or "lines", code))
         else:
             sides.append(read_side(path, code, splitter=args.splitter or "rule"))
+    layout = Layout("cost", tuple(side.language for side in sides), names=("source", "target"))
+    if args.format != "groups":
+        check_format(args.output, layout.languages, args.format)
     encoder = load_encoder(args.model, args)
     pairs = _pairs(args, encoder, sides, is_text)
     max_cost = math.inf if is_text or args.pairs else _MAX_DOCUMENT_COST
@@ -119,7 +120,6 @@ def run(args: argparse.Namespace) -> None:
         return
     found = (found for document in done for found in document.translations())
     chosen = (t for t in found if kept.keep(t.source, t.target, t.score))
-    layout = Layout("cost", tuple(side.language for side in sides), names=("source", "target"))
     write_pairs(args.output, chosen, layout, args.format)
     _logger.info("%s: %s", args.output, kept.describe())
 

@@ -90,10 +90,11 @@ def _find_sides(
         return table, [given[side] for side in _SIDES], None
     if languages and {*languages} <= {*codes}:
         codes = list(languages)
-    if len(codes) != 2:
+    if len(codes) != 2 or codes[0] == codes[1]:
+        some = codes[:2] if len({*codes[:2]}) == 2 else ("de", "en")
         raise ValueError(
             f"{shown(path)}:1: pairs have two languages; found {', '.join(codes) or 'none'}; "
-            f"choose two, such as {path}?columns={','.join(codes[:2]) or 'de,en'}"
+            f"choose two, such as {path}?columns={','.join(some)}"
         )
     return table, [given.get(code, code) for code in codes], tuple(codes)
 
