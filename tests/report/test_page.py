@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import re
+import shutil
 import types
 from html.parser import HTMLParser
 from pathlib import Path
@@ -170,6 +171,13 @@ def test_wrong_use_is_one_line(workdir, tmp_path, capsys):
     assert report("--run", workdir, "--output", output, "--overwrite") == 0
 
 
+def test_the_page_goes_to_stdout(workdir, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert report("--run", workdir, "--output", "-") == 0
+    Checker(capsys.readouterr().out)
+    assert not Path("-").exists()
+
+
 def test_broken_files_are_named(workdir, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for run, name, content, message in (
@@ -213,6 +221,16 @@ def test_results_follow_the_fingerprint_and_not_a_path_that_now_holds_another_mo
     run, other = owner["moved"], owner["elsewhere"]
     assert run.path == workdir and owner["00000010"] is run and owner["vectors"] is run
     assert other.path is None and len(other.results) == 2  # with the one that was replaced
+
+
+def test_runs_with_equal_encoders_keep_the_results_that_lie_in_them(workdir, tmp_path):
+    (workdir / "encoder/config.json").write_text('{"fingerprint": "ab1e"}')
+    path = workdir / "results/results.json"
+    results = json.loads(path.read_text())
+    results["model"] |= {"fingerprint": "ab1e", "dtype": "float32"}
+    path.write_text(json.dumps(results))
+    twin = shutil.copytree(workdir, tmp_path / "twin")
+    assert [len(r.results) for r in report_data.load_runs([workdir, twin], [])] == [1, 1]
 
 
 def test_runs_of_one_name_are_told_apart(workdir, tmp_path):
@@ -356,6 +374,11 @@ def test_results_of_every_other_task_are_listed():
     rows = cells(page_of(Run("a", None, results=[results, unknown])))
     assert ["fr-en/threshold", "1.06"] in rows and ["<b>/las_2", "0.5"] in rows
     assert ["a cosine", "90.0"] in rows
+
+
+def test_numbers_are_rounded_up_to_the_next_unit():
+    shown = [*map(charts.short, (999.4, 999.5, 999_999, -999_999_999, 1234))]
+    assert shown == ["999", "1k", "1M", "-1G", "1.23k"]
 
 
 def test_a_chart_survives_odd_values():

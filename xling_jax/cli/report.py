@@ -46,14 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         options = {"action": "extend", "nargs": "+", "default": [], "metavar": metavar}
         parser.add_argument(flag, dest=name, help=f"{text}; one or more", **options)
     add_languages(parser, "languages of --data to show (default: all)")
-    add_output(parser, "the page", metavar="HTML")
+    add_output(parser, "the page; - for stdout", metavar="HTML")
 
 
 def run(args: argparse.Namespace) -> None:
     output = Path(args.output)
-    refuse_existing(output, args.overwrite)
     if output.is_dir():
         raise OptionError(f"--output {output}: is a directory; name a file in it")
+    refuse_existing(output, args.overwrite)
     if not args.workdirs and not args.results:
         raise OptionError("--run or --results: give at least one of them")
     for flag, paths in (("run", args.workdirs), ("results", args.results)):
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
             require_file(path, f"--{flag}")
     check_input(args, "data", can_be_folder=True)
 
-    from xling_jax.files.whole import write_whole
+    from xling_jax.align.pair_files import open_output
     from xling_jax.report.page import make_page
     from xling_jax.report.runs import load_runs
 
@@ -70,9 +70,10 @@ def run(args: argparse.Namespace) -> None:
     errors = _errors(runs, args.data, args.languages)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     command = f"xling {shlex.join(args.words)}"
-    page = make_page(runs, errors, note=f"Made {made}", command=command).encode()
+    page = make_page(runs, errors, note=f"Made {made}", command=command)
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(output, page)
+    with open_output(args.output) as file:
+        file.write(page)
     _logger.info("%s: %s, %.1f MB", output, counted(len(runs), "run"), len(page) / 2**20)
 
 

@@ -79,8 +79,8 @@ def language_components(statistics: GramStatistics, rank: int) -> np.ndarray:
     if not 1 <= rank < full_rank:
         raise ValueError(
             f"debiasing cannot remove {rank} components: the vectors of {statistics.count} "
-            f"sentences span {full_rank} dimensions, of which some must be left; remove from 1 to "
-            f"{full_rank - 1}, or add sentences"
+            f"sentences span {full_rank} dimensions, of which some must be left; remove at most "
+            f"{max(full_rank - 1, 0)}, or add sentences"
         )
     return np.ascontiguousarray(vectors[:, :rank])
 

@@ -47,10 +47,8 @@ def curves(runs: Sequence[Run]) -> dict[str, Any]:
             group = "Speed" if metric.endswith(_SPEED) else "Losses"
             title = name.removeprefix("train/").replace("/", " ").replace("_", " ")
         else:
-            group, title = (
-                "Development sets",
-                f"{data} {_TITLES.get(metric) or metric_title(metric)}".strip(),
-            )
+            group = "Development sets"
+            title = f"{data} {_TITLES.get(metric) or metric_title(metric)}".strip()
             if all(0 <= value <= 1 for *_, values in lines for value in values):
                 lines = [(*line, [100 * value for value in values]) for *line, values in lines]
                 title += ", %"
@@ -89,6 +87,6 @@ def line_chart(
 def short(value: float) -> str:
     """A number in few characters: 1.2k, 0.035, 3.1e-07."""
     for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit:
+        if abs(value) >= 0.9995 * limit:  # 999.6 is rounded to 1k
             return f"{value / limit:.3g}{suffix}"
     return f"{value:.3g}"

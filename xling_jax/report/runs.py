@@ -131,7 +131,7 @@ def _owner(file: Path, model: Mapping[str, Any], runs: Iterable[Run]) -> Run | N
     if model.get("shipped"):
         return None
     path, fingerprint = _path_of(model).resolve(), _fingerprint(model)
-    for run in runs:
+    for run in sorted(runs, key=lambda run: not file.is_relative_to(run.path.resolve())):
         workdir = run.path.resolve()
         is_known = fingerprint and run.fingerprint and path.parent != workdir / "checkpoints"
         same = fingerprint == run.fingerprint if is_known else path.is_relative_to(workdir)
