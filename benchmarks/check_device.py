@@ -1,4 +1,4 @@
-"""Everything needed to judge a device, in under eight minutes, on one page.
+"""Everything needed to judge a device, in about eight minutes, on one page.
 
     launch/check_device.sh --output check/            # a GPU or TPU: sizes base and paper
     launch/check_device.sh --output check/ --small    # any machine, three minutes

@@ -23,7 +23,7 @@ class Settings:
     rate: float | None = option(None)
     flag: bool = option(False, "whether")
     gold: Path | None = option(None)
-    more: tuple[Path, ...] = option(())
+    more: tuple[Path, ...] = option((), metavar="NAME.txt")
     counts: tuple[int, ...] | None = option(None, nargs="?", const=(3, 2))
     internal: int = 7
 
@@ -108,7 +108,7 @@ def test_help_names_choices_and_defaults(capsys):
     with pytest.raises(SystemExit):
         settings("--help")
     text = " ".join(capsys.readouterr().out.split())
-    assert "--name {a,b} what it is (default: a)" in text
+    assert "--name {a,b} what it is (default: a)" in text and "--gold FILE --more NAME.txt" in text
     assert "some (default: x)" in text and "--internal" not in text
 
 

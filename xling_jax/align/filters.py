@@ -28,10 +28,8 @@ TextFilter = Callable[[str], str | None]
 class Filters:
     """The filters of a run, as options; by default none."""
 
-    min_words: int | None = option(
-        None, "mine texts of at least this many words and punctuation marks", positive=True
-    )
-    max_words: int | None = option(None, "mine texts of at most this many words", positive=True)
+    min_words: int | None = option(None, "fewest words in a text, with punctuation", positive=True)
+    max_words: int | None = option(None, "most words in a text, with punctuation", positive=True)
     languages: tuple[str, ...] = option(
         (),
         "of source and target, such as de,en: names them in the output and chooses the columns of "

@@ -228,9 +228,8 @@ def _align(
                 totals[side] += len(text)
                 paired[side] += sum(len(g[side]) for g in groups if g.source and g.target)
             yield document
-    if max_cost < math.inf:
-        dropped = counted(len(pairs) - num_kept, "document pair")
-        _logger.info("left out %s with a cost above %g", dropped, max_cost)
+    if dropped := len(pairs) - num_kept:
+        _logger.info("document pairs left out for a cost above %g: %d", max_cost, dropped)
     _logger.info(
         "%s; %s of %s source and %s of %s target sentences have a translation",
         counted(num_kept, "document pair"),

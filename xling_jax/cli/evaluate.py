@@ -222,11 +222,11 @@ def _measure(
         "matrices": {name: outcome.to_dict() for name, outcome in outcomes.items()},
     }
     print(printable(results_lib.write_results(output, task.tables(data, outcomes), content)))
-    if args.pictures:
+    if args.pictures and (pictures := [*task.pictures(encoder, data, outcomes)]):
         from xling_jax.report.pictures import draw_all
 
         _logger.info("drawing pictures")
-        draw_all(task.pictures(encoder, data, outcomes), output)
+        draw_all(pictures, output)
     _logger.info("results in %s", output)
     return content["metrics"]
 

@@ -29,7 +29,8 @@ def add_options(parser: argparse.ArgumentParser, target: type) -> None:
         if kind is bool:
             argument["action"] = argparse.BooleanOptionalAction
         elif kind is Path:
-            argument |= {"metavar": "FILE"} | ({"nargs": "+", "action": "extend"} if many else {})
+            argument = {"metavar": "FILE"} | argument
+            argument |= {"nargs": "+", "action": "extend"} if many else {}
         else:
             argument["type"] = functools.partial(_read, argument.get("type", kind), many)
             if field.metadata["choices"] and not many:

@@ -110,7 +110,7 @@ def explain_scores(corpus: Corpus) -> None:
         return
     shares = zip(_TOLD, corpus.resemblance(_TOLD))
     _logger.info(
-        "scores are cosines; share of the lines of this text that another line resembles more than "
-        "a score, as it will a query without an answer: %s",
+        "scores are cosines; share of lines in this text with a neighbor above %s; a query without "
+        "an answer reaches a score about as often",
         ", ".join(f"{score:g}: {share:.0%}" for score, share in shares),
     )

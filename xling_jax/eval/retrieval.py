@@ -45,14 +45,14 @@ class Retrieval(Task):
         "diagonal of the matrix, and the means over all of it",
     )
     distractors: tuple[Path, ...] = option(
-        (), "additional candidates, one per line", metavar="NAME.LANG.txt[.gz]"
+        (), "additional candidates, one per line", metavar="NAME.LANG.txt"
     )
     altered: tuple[Path, ...] = option(
         (),
         "altered copies of sentences, for xSIM++ into their language: lines "
         "kind<TAB>original<TAB>altered below such a header, of the kinds "
         + ", ".join(ALTERED_KINDS),
-        metavar="NAME.LANG.tsv[.gz]",
+        metavar="NAME.LANG.tsv",
     )
     xsr: tuple[int, ...] | None = option(
         None,

@@ -70,7 +70,7 @@ def export_onnx(
 
     The graph is run before it is written and compared with the encoder.
 
-    Returns `size_mb`, and `largest_difference` from the encoder's vectors of random tokens.
+    Returns `megabytes`, and `largest_difference` from the encoder's vectors of random tokens.
     ImportError without onnx, onnxruntime or jax2onnx; ValueError if the model exceeds 2 GB, or its
     graph computes something else.
     """
@@ -87,7 +87,7 @@ def export_onnx(
         onnx.save(_graph(spec), path)
         facts = {
             "largest_difference": _compare(spec, model, onnxruntime.InferenceSession(path)),
-            "size_mb": path.stat().st_size / 1e6,
+            "megabytes": round(path.stat().st_size / 1e6, 1),
         }
         script = _write_tokenizer(spec, fresh)
         pad_id = spec.vocab.pad_id
@@ -95,7 +95,7 @@ def export_onnx(
             "input": f"`tokens` [batch, length] int32, padded on the right with {pad_id}",
             "output": f"`embeddings` [batch, {spec.dim}] float32",
             "largest difference": f"{facts['largest_difference']:.1g} from the model's vectors",
-            "size": f"{facts['size_mb']:.1f} MB",
+            "size": f"{facts['megabytes']} MB",
         }
         card = export_card(spec.config, "onnx", script, rows)
         (fresh / CARD_FILE).write_text(card, encoding="utf-8")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -132,11 +132,9 @@ class Corpus:
         if not os.path.exists(path):
             if not os.access(self.path.parent, os.W_OK):
                 raise OSError(f"{path}: cannot be written; copy the text to where it can")
-            lines = track(self._encoded(), "encode", len(self.lines), "line", len)
+            parts = (self.lines[i : i + _WINDOW] for i in range(0, len(self.lines), _WINDOW))
+            vectors = map(self._encoder.encode_document, parts)
+            lines = track(vectors, "encode", len(self.lines), "line", len)
             count = write_embeddings(path, lines, dim=self._encoder.dim)
             _logger.info("%s: the vectors of %s", path, counted(count, "line"))
         return read_embeddings(path, self._encoder.dim)
-
-    def _encoded(self) -> Iterator[np.ndarray]:
-        for start in range(0, len(self.lines), _WINDOW):
-            yield self._encoder.encode_document(self.lines[start : start + _WINDOW])

@@ -6,7 +6,7 @@ Both readers give identical batches; each process gets its rows of the global ba
 import collections
 import concurrent.futures
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -298,12 +298,12 @@ def _read_tf(batches: TranslationBatches, start: int, stop: int) -> Iterator[Bat
         yield {name: array for name, array in zip(types, arrays) if array.size}
 
 
-def plan_summary(batches: TranslationBatches) -> Mapping[str, object]:
+def plan_summary(batches: TranslationBatches) -> str:
     """The plan in numbers for the log."""
     plan = batches.plan
-    return {
-        "bucket_lengths": [bucket.length for bucket in plan.buckets],
-        "batches_per_epoch": plan.batches_per_epoch,
-        "too_long_for_buckets": plan.num_skipped,
-        "padding_efficiency": round(float(batches.efficiency), 4),
-    }
+    numbers = lambda counts: ", ".join(f"{pair} {n:,}" for pair, n in counts.items() if n)
+    lengths, too_long = ", ".join(str(b.length) for b in plan.buckets), numbers(plan.num_skipped)
+    return (
+        f"{numbers(plan.batches_per_epoch)} per epoch; buckets of {lengths} tokens; padding "
+        f"efficiency {batches.efficiency:.4f}" + f"; too long: {too_long}" * bool(too_long)
+    )

@@ -109,7 +109,7 @@ def describe(experiment: Experiment) -> str:
     lines += [f"  {name:15} {size / _GIB:.3f}" for name, size in memory.items()]
     dtype, platform = compute_dtype(experiment.compute_dtype).name, mesh.devices.flat[0].platform
     length, rows = buckets[-1]
-    shape = f"{rows:,} x {length} tokens over {mesh.size} devices"
+    shape = f"{rows:,} x {length} tokens over all devices"
     lines[-1] += f"   activations of {shape}, in {dtype} on {platform}"
     return "\n".join(lines)
 

@@ -182,3 +182,16 @@ def test_a_reader_from_outside_is_named_by_module_and_class(tmp_path, monkeypatc
         texts(f"alternating:Line:{tmp_path}/*.txt")
     with pytest.raises(ValueError, match="kind os:path: must be a subclass of"):
         texts("os:path:x")
+
+
+def test_files_in_other_languages_are_logged_in_one_line(tmp_path, caplog):
+    caplog.set_level("INFO")
+    for i in range(6):
+        write(tmp_path / f"{i}.tsv", ("pl\ten" if i else "deu_Latn\ten") + "\nJa\tYes\n")
+    write(tmp_path / "6.tsv", "deu_Latn\ten\nNein\tNo\n")
+    spec = f"tsv:{tmp_path}/*.tsv"
+    assert texts(spec) == [{"de": "Ja", "en": "Yes"}, {"de": "Nein", "en": "No"}]
+    skipped, renamed = caplog.messages
+    named = ", ".join(f"{tmp_path}/{i}.tsv (pl, en)" for i in (1, 2, 3))
+    assert skipped == f"{spec}: 5 of 7 files skipped, with fewer than two of de, en: {named}, …"
+    assert renamed == f"{spec}: column deu_Latn is read as de"

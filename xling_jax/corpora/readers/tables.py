@@ -135,15 +135,20 @@ class TableReader(Reader):
 
     def _usable(self, languages: Sequence[str]) -> list[tuple[Table, dict[str, int]]]:
         """The tables with two of the languages, and the index of the column of each."""
-        tables = self.tables()
-        usable = []
-        for table in tables:
-            if len(columns := self._choose(table, languages)) > 1:
-                usable.append((table, columns))
-            else:
-                _logger.info("%s: skipped: fewer than two of %s", table.name, ", ".join(languages))
+        chosen = [(table, self._choose(table, languages)) for table in self.tables()]
+        usable = [(table, columns) for table, columns in chosen if len(columns) > 1]
         if not usable:
-            raise _missing_languages(tables[0], languages)
+            raise _missing_languages(chosen[0][0], languages)
+        if left := [f"{t.name} ({', '.join(t.columns):.60})" for t, c in chosen if len(c) < 2]:
+            _logger.info(
+                "%s: %d of %d files skipped, with fewer than two of %s: %s",
+                *(self.name, len(left), len(chosen), ", ".join(languages)),
+                ", ".join(left[:3]) + ", …" * (len(left) > 3),
+            )
+        readings = {(t.columns[i], code) for t, columns in usable for code, i in columns.items()}
+        for name, code in sorted(readings):
+            if not self.given_columns() and _last(name) != code:
+                _logger.info("%s: column %s is read as %s", self.name, name, code)
         return usable
 
     def _choose(self, table: Table, languages: Sequence[str]) -> dict[str, int]:
@@ -181,7 +186,6 @@ def _find(language: str, languages: Sequence[str], names: Sequence[str]) -> str 
     meant = languages_lib.to_iso639_1
     same = [name for name in free if meant(_last(name)) == meant(language)]
     if len(same) == 1 and "_" not in language:
-        _logger.info("column %s is read as %s", same[0], language)
         return same[0]
     if len(languages) == 2 and "en" in languages and language != "en":
         return next((name for name in names if _last(name) == _OTHER), None)
