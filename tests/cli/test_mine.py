@@ -302,7 +302,7 @@ def test_pairs_of_any_corpus_are_scored_and_written_as_a_corpus(files, encoded, 
     assert "w.tsv:1: a pair must be source<TAB>target; found 3 col" in capsys.readouterr().err
 
 
-def test_languages_of_given_pairs_name_columns_and_drop_what_is_in_another(files, caplog):
+def test_languages_of_given_pairs_name_columns_and_drop_what_is_in_another(files, caplog, capsys):
     pytest.importorskip("py3langid")
     german = "Das Haus steht in einer kleinen Straße am Fluss."
     english = "The house stands in a small street by the river."
@@ -313,6 +313,14 @@ def test_languages_of_given_pairs_name_columns_and_drop_what_is_in_another(files
     assert "kept 1 of 2 pairs; dropped: 1 wrong_language" in caplog.text
     header, pair = (files / "out.tsv").read_text().splitlines()
     assert header == "score\tde\ten" and pair.split("\t")[1:] == [german, english]
+    options = (*options[:3], "it,en", *options[4:], "--overwrite")
+    assert mine(files, *options, model=None, source=None, target=None) == 1
+    assert "g.tsv:1: pairs must be in it and en; found fr, de, en" in capsys.readouterr().err
+    (files / "g.tsv").write_text("\n".join(["eng\tdeu", f"{english}\t{german}"]) + "\n")
+    options = (*options[:3], "de,en", *options[4:])
+    assert mine(files, *options, model=None, source=None, target=None) == 0
+    header, pair = (files / "out.tsv").read_text().splitlines()
+    assert header == "score\tdeu\teng" and pair.split("\t")[1:] == [german, english]
 
 
 def test_pairs_are_written_in_the_format_of_the_suffix(files, encoded, fails):
@@ -359,7 +367,7 @@ def test_texts_of_one_language_are_both_written(files, encoded, fails):
     (files / "g.tsv").write_text("en\ten\na\tb\n")
     options = {"source": None, "target": None, "output": "-"}
     line = fails(mine(files, "--pairs", files / "g.tsv", **options), 1)
-    assert "g.tsv:1: pairs have two languages; found en, en; choose two, such as" in line
+    assert "g.tsv:1: pairs must be in two languages; found en, en; choose two, such as" in line
 
 
 def test_outputs_that_cannot_be_files_are_refused_before_any_work(files, encoded, fails):

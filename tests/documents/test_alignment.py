@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytest
 
 from tests.documents.test_lawdr import corpus
@@ -32,6 +33,14 @@ def test_documents_are_aligned_by_lawdr_of_each_side(monkeypatch, debiased, chos
     ]
     assert list(found) == list(align_documents(*documents))
     assert given == ([{"seed": 3}] if debiased == "auto" else [])
+
+
+def test_the_side_with_a_bad_vector_is_named():
+    sides, vectors = zip(collection("de"), collection("en", seed=1))
+    vectors[1][7] = np.nan
+    for debiased, message in (("auto", r"en \(en\)\[7\]"), (0, r"en: vectors\[7\]")):
+        with pytest.raises(ValueError, match=f"^{message} must be finite"):
+            DocumentAligner(debias=debiased).align(sides, vectors)
 
 
 def test_a_large_rank_for_little_text_is_said_and_too_little_is_not_debiased(monkeypatch, caplog):

@@ -10,7 +10,7 @@ from xling_jax.corpora.readers.delimited import DelimitedReader, DelimitedTable
 from xling_jax.corpora.readers.tables import HEADER_CELL
 from xling_jax.corpora.specs import names_kind, open_corpus, split_options, suffix_of, table_reader
 from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, Line, read_line_blocks, shown
-from xling_jax.text.languages import is_iso639
+from xling_jax.text.languages import is_iso639, match_code
 
 _logger = logging.getLogger(__name__)
 
@@ -88,15 +88,13 @@ def _find_sides(
         return reader.open(path, names, blocks), _SIDES, None
     if {*_SIDES} <= given.keys() and not codes:
         return table, [given[side] for side in _SIDES], None
-    if languages and {*languages} <= {*codes}:
-        codes = list(languages)
-    if len(codes) != 2 or codes[0] == codes[1]:
-        some = codes[:2] if len({*codes[:2]}) == 2 else ("de", "en")
+    chosen = [match_code(code, codes) for code in languages] or codes
+    if len(chosen) != 2 or len({*chosen} - {None}) != 2:
         raise ValueError(
-            f"{shown(path)}:1: pairs have two languages; found {', '.join(codes) or 'none'}; "
-            f"choose two, such as {path}?columns={','.join(some)}"
+            f"{shown(path)}:1: pairs must be in {' and '.join(languages) or 'two languages'}; "
+            f"found {', '.join(codes) or 'none'}; choose two, such as {path}?columns=de,en"
         )
-    return table, [given.get(code, code) for code in codes], tuple(codes)
+    return table, [given.get(code, code) for code in chosen], tuple(chosen)
 
 
 def _is_number(text: str) -> bool:

@@ -13,6 +13,7 @@ from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
 from xling_jax.documents import debias
 from xling_jax.documents.lawdr import WEIGHTINGS, Lawdr
 from xling_jax.documents.records import Documents
+from xling_jax.files.untrusted import named
 from xling_jax.options import option
 from xling_jax.text.languages import to_iso639_1
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP
@@ -123,12 +124,13 @@ class DocumentAligner(AlignmentOptions):
         if all(map(len, vectors)):  # else nothing can be fitted to a side, or matched with it
             rank = self.debias
             if rank == AUTO:
-                named = {f"{side.name} ({side.language})": a for side, a in zip(sides, vectors)}
-                rank = debias.automatic_rank(named, self.seed)
+                by_name = {f"{s.name} ({s.language})": array for s, array in zip(sides, vectors)}
+                rank = debias.automatic_rank(by_name, self.seed)
             options = {"rank": rank or None, "weighting": self.weighting, "seed": self.seed}
-            fitted = [Lawdr(**options).fit(array) for array in vectors]
-            for place, (lawdr, side, array) in enumerate(zip(fitted, sides, vectors)):
-                documents[place] = lawdr.transform(array, side.offsets)
+            for place, (side, array) in enumerate(zip(sides, vectors)):
+                with named(side.name):
+                    lawdr = Lawdr(**options).fit(array)
+                    documents[place] = lawdr.transform(array, side.offsets)
                 _logger.info("%s: document vectors done", side.name)
         return self.match(sides, documents, self.similarity, accepted, report)
 

@@ -167,10 +167,10 @@ def choose_rank(
     rng = np.random.default_rng(seed)
     size = min(max_sentences, *map(len, arrays))  # equally many of each, without replacement
     parts, components = [], []
-    for array in arrays:
+    for language, array in vectors_by_language.items():
         drawn = rng.choice(len(array), size, replace=False)
         test, train = np.split(drawn, [size // 5])
-        statistics = gram_matrix(_blocks_without(array, np.sort(test)))
+        statistics = gram_matrix(_blocks_without(array, np.sort(test), language))
         components.append(_right_singular_vectors(statistics))
         parts.append([np.asarray(array[np.sort(rows)], np.float32) for rows in (train, test)])
     full_rank = min(rank for _, rank in components)
@@ -193,9 +193,9 @@ def choose_rank(
     )
 
 
-def _blocks_without(vectors: np.ndarray, left_out: np.ndarray) -> Iterator[np.ndarray]:
+def _blocks_without(vectors: np.ndarray, left_out: np.ndarray, name: str) -> Iterator[np.ndarray]:
     """The vectors block by block, but for some rows, given in order."""
-    for rows, block in row_blocks(as_embeddings(vectors, "vectors")):
+    for rows, block in row_blocks(as_embeddings(vectors, name), name):
         first, last = np.searchsorted(left_out, [rows.start, rows.stop])
         yield np.delete(block, left_out[first:last] - rows.start, axis=0)
 
