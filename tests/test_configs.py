@@ -379,6 +379,8 @@ def test_a_path_is_taken_before_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     packaged = find_config("t_laser")
     assert packaged.is_file() and find_config("t_laser.py") == packaged
+    with pytest.raises(OptionError, match=r"--config recipes: no such .* quickstart, similarity"):
+        find_config("recipes")  # what configs share
     (tmp_path / "t_laser.py").write_text(packaged.read_text().replace("0.98", "0.5"))
     assert load("t_laser.py").optimizer["b2"] == 0.5
     assert load("t_laser").optimizer["b2"] == 0.98

@@ -71,7 +71,8 @@ def find_config(name_or_path: str) -> Path:
     directory = Path(__file__).with_name("configs")
     if not directory.is_dir():  # a checkout has them beside the package
         directory = Path(__file__).parents[1] / "configs"
-    packaged = {file.stem: file for file in directory.glob("*.py") if file.stem != "__init__"}
+    packaged = {file.stem: file for file in directory.glob("[!_]*.py")}
+    packaged.pop("recipes", None)  # what configs share
     if path.name == name_or_path and path.stem in packaged:
         return packaged[path.stem]
     hint = did_you_mean(path.stem, packaged) or f"packaged are {', '.join(sorted(packaged))}"
