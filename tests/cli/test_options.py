@@ -161,3 +161,13 @@ def test_an_unknown_command_names_the_near_ones_or_all(capsys):
         with pytest.raises(SystemExit) as exit:
             main(words)
         assert exit.value.code == 2 and expected in capsys.readouterr().err
+
+
+def test_train_says_how_to_choose_text_unless_it_was_chosen(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("xling_jax.cli.train.train_experiment", lambda *_: 0)
+    caplog.set_level("INFO")
+    words = ["train", "--config=static:smoke", f"--workdir={tmp_path}"]
+    words += ["--config.languages=('de','en')", "--config.data.pairs=('de-en',)"]
+    assert main(words) == 0 and caplog.messages[-1].endswith("--config.data.corpora choose others")
+    assert main([*words, "--config.data.corpora=tsv:a.tsv"]) == 0
+    assert caplog.messages[-1] == "static:smoke trains on de-en from tsv:a.tsv"

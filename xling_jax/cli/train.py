@@ -47,10 +47,9 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError("--workdir is required, except with --dry-run")
     data = experiment.data
     pairs, corpora = (", ".join(names) or "nothing" for names in (data.pairs, data.corpora))
-    _logger.info(
-        "%s trains on %s from %s; --config.data.pairs, --config.languages and "
-        "--config.data.corpora choose others",
-        *(args.config, pairs, corpora),
-    )
+    chosen = {word.partition("=")[0] for word in args.config_overrides}
+    hint = "; --config.languages, --config.data.pairs and --config.data.corpora choose others"
+    hint *= not {"--config.data.pairs", "--config.data.corpora"} <= chosen
+    _logger.info("%s trains on %s from %s%s", args.config, pairs, corpora, hint)
     with distributed.joined(args) as processes:
         return train_experiment(experiment, args.workdir, processes)

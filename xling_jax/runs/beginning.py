@@ -85,7 +85,7 @@ class Beginning:
                 trained = warm_start.add_rows(trained, model.vocab, vocab, pairs())
             params, taken = warm_start.put_encoder(params, trained, vocab.size)
             count = len(jax.tree.leaves(params["encoder"]))
-            line = "%d of the encoder's %d arrays are those of %s"
+            line = "%d of the encoder's %d arrays taken from %s"
             _logger.info(line, taken, count, self.model_directory)
         return params
 
