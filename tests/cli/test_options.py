@@ -137,6 +137,7 @@ def test_a_misspelt_argument_is_named_rather_than_what_is_missing_without_it(cap
         (f"{embed} --overwite".split(), "unknown argument --overwite; did you mean --overwrite?"),
         (f"{train} --confg.encoder.width=8".split(), "--confg.encoder.width=8"),
         (f"{train} --workdri=w".split(), "--workdri=w"),
+        (f"{train} --config.seed 5".split(), "--config.seed needs a value: --config.seed=VALUE"),
         (
             ["mine", "--source", "a", "--target", "b", "--output", "c", "--precison", "0.9"],
             "unknown argument --precison; did you mean --precision",

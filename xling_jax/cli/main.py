@@ -134,6 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             setattr(args, name, True)
     overrides = [word for word in rest if word.startswith("--config.")]
     unknown = [word for word in rest if word not in overrides]
+    if bare := [word for word in overrides if "=" not in word]:
+        args.parser.error(f"{bare[0]} needs a value: {bare[0]}=VALUE")
     if unknown or (overrides and not hasattr(args, "config")):
         args.parser.refuse((unknown or overrides)[0])
     args.config_overrides = overrides
