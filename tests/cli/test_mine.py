@@ -193,7 +193,8 @@ def test_filters_count_what_they_drop(files, caplog):
     options = ("--min-words", 2, "--drop-copies", "--numbers-agree")
     options += ("--max-length-ratio", 3, *ready(files))
     assert mine(files, *options, model=None) == 0
-    assert "6 lines, 5 distinct texts; not mined: 1 too_short" in caplog.text
+    assert "6 lines, 5 distinct texts; not mined: 1 too_short\n" in caplog.text
+    assert "b.de: 5 lines, 5 distinct texts\n" in caplog.text
     assert [pair[1:] for pair in read(files / "out.tsv")] == [(source[0], target[0])]
     assert "kept 1 of 5 pairs; dropped: 2 copied, 1 length_ratio, 1 numbers" in caplog.text
     (files / "given.tsv").write_text("".join(map("{}\t{}\n".format, source, target)) + "\tA x\n")

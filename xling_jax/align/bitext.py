@@ -12,6 +12,7 @@ from xling_jax.align.filters import Filters, TextFilter
 from xling_jax.align.mining import Candidates, score_pairs
 from xling_jax.align.rows import AnyRows
 from xling_jax.files.lines import PROBLEM_RULES, PROBLEMS, BrokenLine, Line, shown
+from xling_jax.files.progress import counted
 
 _logger = logging.getLogger(__name__)
 
@@ -110,11 +111,10 @@ class Side:
     def describe(self) -> str:
         """Counts of the lines, in one line."""
         counts = [f"{count} {problem}" for problem, count in sorted(self._skipped.items())]
-        counts.append(f"{self._num_repeated} repeated")
-        return (
-            f"{self.name}: {self.num_lines} lines, {len(self.texts)} distinct texts; "
-            f"not mined: {', '.join(counts)}"
-        )
+        counts += [f"{self._num_repeated} repeated"] * bool(self._num_repeated)
+        not_mined = f"; not mined: {', '.join(counts)}" if counts else ""
+        texts = counted(len(self.texts), "distinct text")
+        return f"{self.name}: {counted(self.num_lines, 'line')}, {texts}{not_mined}"
 
 
 def read_sides(

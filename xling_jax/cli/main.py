@@ -98,7 +98,7 @@ def _set_up(quiet: bool) -> None:
         level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers
     )
     progress.hide_bars(quiet)
-    for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs"):
+    for noisy in ("jax", "orbax", "tensorflow", "fsspec", "gcsfs", "datasets"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # It warns that it builds its font cache, at the first picture after an installation.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)

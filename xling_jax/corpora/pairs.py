@@ -52,7 +52,7 @@ def read_pairs(spec: str, languages: Sequence[str] = ()) -> Pairs:
     if len(codes) != 2:
         raise ValueError(
             f"{spec}: pairs have two languages; found {', '.join(codes) or 'none named'}; name "
-            "them with --languages SOURCE,TARGET, or columns with ?columns=de:NAME,en:NAME"
+            "them with --languages SOURCE,TARGET, or columns of a table, ?columns=de:NAME,en:NAME"
         )
     rows = ((r.line, [r.texts.get(c, "") for c in codes], r.problem, r.detail)
             for r in reader.rows(codes))  # fmt: skip
