@@ -92,5 +92,6 @@ run)
     done
     echo "${not_done:-done}"
     ;;
-*) fail "prepare DIR W, or run W" ;;
+-h | --help) sed -n '2,/^$/{s/^# \{0,1\}//;p;}' "$0" ;;
+*) fail "'${1:-}' is not prepare or run; see --help" ;;
 esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs xling train on all hosts of a TPU slice, or on several GPU machines, in a GKE
-# cluster, as the JobSet of jobset.yaml.
+# Runs xling train on all hosts of a TPU slice, or on several GPU machines, in a GKE cluster, as the
+# JobSet of jobset.yaml.
 #
 #   launch/gke.sh [--dry-run] image                     build IMAGE from this checkout and push it
 #   launch/gke.sh [--dry-run] start COMMAND [ARG ...]   run `xling COMMAND ARG ...` on all hosts

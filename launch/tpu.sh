@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A Cloud TPU slice: create it, install xling on all workers, run train on them,
-# release it.
+# A Cloud TPU slice: create it, install xling on all workers, run train on them, release it.
 #
 #   launch/tpu.sh [--dry-run] create                     now, or as a queued resource
 #   launch/tpu.sh [--dry-run] install                    the last commit of this checkout
