@@ -1,7 +1,7 @@
 """Shows the packaged encoder at work on real text, then trains a small cT-LASER.
 
 The first part takes a minute: translations found in two shuffled texts, search across languages,
-classification with labels in one. The second trains from nothing, in minutes, and compares. All of
+classification with labels in one. The second trains from scratch, in minutes, and compares. All of
 it is on one page in the end, report.html.
 """
 

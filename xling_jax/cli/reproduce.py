@@ -1,6 +1,6 @@
 """Trains and measures the systems of a paper's table, and prints ours beside the published cells.
 
-Writes O/TABLE.md, .json and .html; with --row, O/TABLE-ROW. Runs lie in the workdir and are shared
+Writes O/TABLE.md, .json and .html; with --row, O/TABLE-ROW. Runs are in the workdir and shared
 by tables; the same command continues where it was stopped. TABLE is a table or figure (yu-2), a
 paper (li-mak, yu, mao, gong) or all. `europarl-5k` writes the six-way retrieval set of yu-2
 instead.

@@ -1,7 +1,7 @@
 """Serves encoders over HTTP, in the API of OpenAI's embeddings.
 
-Requests that wait are encoded together; vectors are those of Encoder.encode, of length 1. SIGTERM
-finishes what was asked before.
+Waiting requests are encoded together; vectors are those of Encoder.encode, of length 1. SIGTERM
+finishes pending requests.
 """
 
 from __future__ import annotations

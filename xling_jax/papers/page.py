@@ -147,7 +147,7 @@ def markdown(result: Result) -> str:
     """The table as Markdown: each cell is ours / theirs."""
     columns, rows = result.grid()
     how = "Cells: ours / published." if columns else "Its pictures are in the HTML page."
-    scale = "smoke: ours mean nothing" if result.scale == "smoke" else result.scale
+    scale = "smoke: our measurements are meaningless" if result.scale == "smoke" else result.scale
     about = f"Scale {scale}. {result.table.selection.strip()} {how}"
     lines = [f"## {result.name}: {result.table.title}", "", about, ""]
     if columns:
