@@ -79,7 +79,7 @@ def test_documents_without_sentences_to_align_are_left_out(folders, caplog):
     )
     assert align() == 0
     assert not any("Vulkan" in source for source, _ in units())
-    assert "left out 1 document pair with a cost above 0.6" in caplog.text
+    assert "document pairs left out for a cost above 0.6: 1" in caplog.text
     assert f"{len(DOCUMENTS)} document pairs; " in caplog.text
 
 

@@ -12,7 +12,7 @@ from xling_jax.documents import records as document_data
 from xling_jax.documents.alignment import AlignmentOptions, match_urls
 from xling_jax.documents.lawdr import Lawdr
 from xling_jax.eval import alignment
-from xling_jax.eval.alignment import CELLS, PairCounts
+from xling_jax.eval.alignment import CELLS, Alignment, PairCounts
 
 DIM = 24
 NUM_DOCUMENTS = 40
@@ -80,6 +80,19 @@ def write(tmp_path):
         return path
 
     return write
+
+
+def test_the_report_says_which_cell_and_with_what_a_recall_is():
+    metrics = {"news/recall": 0.5, "news/recall_biased_mean_margin": 0.25}
+    for rank, urls, how in (
+        (0, False, "biased-weighted-margin"),
+        (4, False, "debiased-weighted-margin, 4 components"),
+        (4, True, "debiased-weighted-margin, 4 components, URLs first"),
+    ):
+        matrices = {"news": {"ranks": {"de": rank, "en": rank}}}
+        results = {"metrics": metrics, "settings": {"cells": [*CELLS], "url_matching": urls}}
+        rows = Alignment.summary(results | {"matrices": matrices})
+        assert rows == [("news", {"recall": 50.0}, how)]
 
 
 def test_equal_ids_are_the_gold_pairs_of_all_languages(write):

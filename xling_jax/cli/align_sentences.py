@@ -99,13 +99,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     is_text = _check_arguments(args)
     aligner, rules = options_from(args, SentenceAligner), options_from(args, TranslationRules)
-    languages = languages_of(args)
-    sides = []
-    for path, code in zip((args.source, args.target), languages):
-        if is_text:
-            sides.append(_read_text(path, args.splitter or "lines", code))
-        else:
-            sides.append(read_side(path, code, splitter=args.splitter or "rule"))
+    read, splitter = (_read_text, "lines") if is_text else (read_side, "rule")
+    named = zip((args.source, args.target), languages_of(args))
+    sides = [read(path, code, splitter=args.splitter or splitter) for path, code in named]
     layout = Layout("cost", tuple(side.language for side in sides), names=("source", "target"))
     if args.format != "groups":
         check_format(args.output, layout.languages, args.format)
@@ -155,7 +151,7 @@ def _is_text(path: str) -> bool:
     return not Path(path).is_dir() and ".jsonl" not in path.rpartition("/")[2]
 
 
-def _read_text(path: str, splitter: str, language: str | None) -> Documents:
+def _read_text(path: str, language: str | None, *, splitter: str) -> Documents:
     """A text file as a side of one document without an id."""
     lines = list(iterate_lines(path))
     if next((line for line in lines if line.strip()), "").lstrip().startswith("{"):

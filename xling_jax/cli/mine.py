@@ -338,11 +338,7 @@ def _given_vectors(
         for path, num_lines, file in zip(side.vectors, side.file_lines, side.files)
     ]
     for array, path in zip(arrays, side.vectors):
-        if array.shape[1] != arrays[0].shape[1]:
-            raise ValueError(
-                f"{path}: must have {arrays[0].shape[1]} dimensions, as {side.vectors[0]}; found "
-                f"{array.shape[1]}"
-            )
+        check_same_dim(arrays[0], array, (side.vectors[0], path))
     # Without gaps the rows need not be gathered.
     lines = None if len(side.texts) == side.num_lines else side.last_lines
     return knn.UnitRows(join_embeddings(arrays), lines, name=" ".join(side.vectors))

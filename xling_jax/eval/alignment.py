@@ -125,6 +125,14 @@ class Alignment(AlignmentOptions, Task):
         """A section for each data set."""
         return [_table(name, result) for name, result in outcomes.items()]
 
+    @classmethod
+    def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+        """The primary cell, components removed, and whether pages were paired by URL first."""
+        ranks = {*(matrix.get("ranks") or {}).values()} - {0}
+        cells = [c for c in settings.get("cells") or () if ranks or c.startswith("biased")]
+        words = [*cells[-1:], *(f"{rank} components" for rank in ranks)]
+        return ", ".join(words + ["URLs first"] * bool(settings.get("url_matching")))
+
     def _baselines(self, encoder: Any) -> dict[str, Encode]:
         """Encoders of whole documents by the names of their cells."""
         found = {"document": encoder.encode} if self.baselines else {}
