@@ -369,11 +369,12 @@ def test_curves_have_titles_in_words():
 
 def test_results_of_every_other_task_are_listed():
     results = retrieval_results() | {"task": "mining", "matrices": {}}
+    results["settings"] = {"margin": "distance", "k": 4}
     results["metrics"] = {"fr-en/f1": 0.9, "fr-en/threshold": 1.06}
     unknown = results | {"task": "parsing", "metrics": {"<b>/las_2": 0.5}}
     rows = cells(page_of(Run("a", None, results=[results, unknown])))
     assert ["fr-en/threshold", "1.06"] in rows and ["<b>/las_2", "0.5"] in rows
-    assert ["a cosine", "90.0"] in rows
+    assert ["a distance", "90.0"] in rows
 
 
 def test_numbers_are_rounded_up_to_the_next_unit():

@@ -204,7 +204,7 @@ class Task:
     @classmethod
     def conditions(cls, settings: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
         """The options that a score depends on, in words; those of a matrix before those of all."""
-        return str(settings.get("similarity") or "")
+        return ", ".join(filter(None, map(settings.get, ("similarity", "margin", "classifier"))))
 
 
 def languages_of(sets: Iterable[Any]) -> list[str]:
