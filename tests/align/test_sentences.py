@@ -191,6 +191,7 @@ def test_empty_documents(sizes):
     "options, message",
     [
         ({"max_sentences": 1}, "max_sentences=1"),
+        ({"max_sentences": 51}, "max_sentences=51 must be at most 50"),
         ({"radius": 0}, "radius=0 must be"),
         ({"num_samples": 0}, "num_samples=0 must be"),
         ({"deletion": np.inf}, "deletion=inf .* must be finite"),

@@ -57,8 +57,10 @@ def test_groups_of_two_files_as_vecalign_writes_them(files):
     assert all(0 <= float(line.rpartition(":")[2]) < 1.5 for line in text.splitlines())
 
 
-def test_moses_files_are_named_after_the_languages_of_documents(files, capsys):
+def test_the_name_of_the_output_fits_its_format_and_the_languages(files, capsys):
     sides = {"source": "en.jsonl", "target": "de.jsonl"}
+    assert align(output="o.csv") == 2
+    assert "--output o.csv: .csv is not written; use .tsv" in capsys.readouterr().err
     assert align("--pairs", "ids", **sides, output="o.fr-en") == 2
     assert "--output o.fr-en: the texts are en and de" in capsys.readouterr().err
     assert align("--pairs", "ids", **sides, output="o.de-en") == 0

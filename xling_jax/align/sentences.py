@@ -29,6 +29,7 @@ _WHOLE = 200
 # Fewer sentences than this say little about random ones.
 _FEW = 10
 _BLOCK_CELLS = 65_536
+_MOST_SENTENCES = 50  # in a group; memory grows with the square
 _TINY = 1e-6
 
 
@@ -76,6 +77,10 @@ class SentenceAligner:
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise OptionError(f"{name}={getattr(self, name)} must be at least {least}")
+        if self.max_sentences > _MOST_SENTENCES:
+            raise OptionError(
+                f"max_sentences={self.max_sentences} must be at most {_MOST_SENTENCES}"
+            )
 
     @property
     def num_overlaps(self) -> int:

@@ -9,14 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xling_jax.align.pair_files import (
-    Layout,
-    check_format,
-    open_output,
-    output_files,
-    pair_format,
-    write_pairs,
-)
+from xling_jax.align.pair_files import Layout, check_format, open_output, output_files, write_pairs
 from xling_jax.align.sentences import SentenceAligner
 from xling_jax.align.translations import (
     FORMATS,
@@ -139,8 +132,6 @@ def _check_arguments(args: argparse.Namespace) -> bool:
         )
     if args.pairs and is_text:
         raise OptionError(f"--pairs: --source must be JSON lines or a folder; found {args.source}")
-    if args.format is None:
-        args.format = pair_format(args.output)
     if args.format == "groups" and options_from(args, TranslationRules) != TranslationRules():
         raise OptionError("--format groups: covers all sentences; leave out the rules")
     return is_text
