@@ -117,7 +117,7 @@ def test_what_the_rules_drop_is_counted(folders, caplog):
     [
         (["--format", "groups", "--max-cost", "1"], "--format groups: covers all sentences"),
         (["--source", "here"], "here: give --languages, such as --languages de,en"),
-        (["--target", "de"], "--source and --target are the same f"),
+        (["--target", "./de/"], "are the same folder; give each language its own"),
         (["--source", "de/0.txt"], "both must be text files, or both documents"),
     ],
 )

@@ -157,8 +157,10 @@ def languages_of(args: argparse.Namespace) -> list[str | None]:
     given = [None, None] if args.languages is None else args.languages
     if len(given) != 2:
         raise OptionError("--languages: must be two codes, source and target, such as fr,en")
-    if args.source == args.target and (given[0] == given[1] or Path(args.source).is_dir()):
-        raise OptionError("--source and --target are the same file; add --languages SOURCE,TARGET")
+    is_folder = Path(args.source).is_dir()
+    if Path(args.source) == Path(args.target) and (is_folder or given[0] == given[1]):
+        file = "folder; give each language its own" if is_folder else "file; add --languages de,en"
+        raise OptionError(f"--source and --target are the same {file}")
     languages = []
     for code, path in zip(given, (args.source, args.target)):
         if Path(path).is_dir() and not (code := code or folder_language(path)):
