@@ -118,6 +118,7 @@ def test_what_is_missing_is_one_line(tmp_path, capsys, caplog):
         (["mao-2", "--data", tmp_path, "--workdir", tmp_path], "has no parallel/*.tsv.gz of en-fr"),
         (["yu-4", "--scale", "paper", "--data", tmp_path, "--workdir", tmp_path], "NIST licenses"),
         (["europarl-5k"], "needs --output"),
+        (["mao-1", "--workdir", tmp_path, "--output", __file__], "is a file; name a directory"),
     ):
         assert main(["reproduce", *map(str, words)]) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
