@@ -105,31 +105,44 @@ def kernel_gradient(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
         return jax.lax.dot_general(
             inputs, gradient, ((axes, axes), ((), ())), preferred_element_type=jnp.float32
         )
-    inputs, gradient = (array.reshape(-1, array.shape[-1]) for array in (inputs, gradient))
+    rows = lambda array: array.reshape(-1, array.shape[-1])
     product = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
     if jax.default_backend() != "cpu":
-        return product(inputs.T, gradient)
+        return product(rows(inputs).T, rows(gradient))
+    # Of three axes, since it knows a transposed matrix behind a barrier and computes bfloat16 in
+    # float32 then; and the result is not to be transposed in the product, either.
     in_memory = jax.lax.optimization_barrier
-    if inputs.shape[1] <= gradient.shape[1]:
-        return product(in_memory(inputs.T), gradient)
-    return in_memory(product(in_memory(gradient.T), inputs)).T
+    columns = lambda array: in_memory(jnp.moveaxis(array, -1, 0)).reshape(array.shape[-1], -1)
+    if inputs.shape[-1] <= gradient.shape[-1]:
+        return in_memory(product(columns(inputs), rows(gradient)))
+    return in_memory(product(columns(gradient), rows(inputs))).T
+
+
+def _product(left: jax.Array, right: jax.Array, axis: int = 0) -> jax.Array:
+    """[..., in] times [in, out], or [out, in] with `axis` 1, in the dtype of the first.
+
+    XLA's fast product for CPUs takes bfloat16 only with a float32 result (lab/performance).
+    """
+    axes = ((left.ndim - 1,), (axis,)), ((), ())
+    dtype = jnp.float32 if jax.default_backend() == "cpu" else None
+    return jax.lax.dot_general(left, right, axes, preferred_element_type=dtype).astype(left.dtype)
 
 
 @jax.custom_vjp
 def project(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
     """[..., in] · [in, out], with `kernel_gradient` as the kernel's gradient."""
-    return inputs @ kernel
+    return _product(inputs, kernel)
 
 
 def _project_backward(
     saved: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     inputs, kernel = saved
-    of_inputs = jax.lax.dot_general(gradient, kernel, (((gradient.ndim - 1,), (1,)), ((), ())))
-    return of_inputs, kernel_gradient(inputs, gradient).astype(kernel.dtype)
+    of_kernel = kernel_gradient(inputs, gradient).astype(kernel.dtype)
+    return _product(gradient, kernel, 1), of_kernel
 
 
-project.defvjp(lambda inputs, kernel: (inputs @ kernel, (inputs, kernel)), _project_backward)
+project.defvjp(lambda *arrays: (_product(*arrays), arrays), _project_backward)
 
 
 @jax.custom_vjp
