@@ -114,7 +114,7 @@ def difference(one, other) -> float:
 
 def reduced_apart(mesh: Mesh) -> float:
     """What all-reducing both gradients of an input and output table adds, in sizes of the table."""
-    loss_fn, state = make_objective(0.3, LIGHTWEIGHT, family="dual", num_devices=mesh.size)
+    loss_fn, state = make_objective(0.3, LIGHTWEIGHT, family="dual")
     sizes = []
     for read_twice in (False, loss_fn.read_twice):
         steps = make_steps(loss_fn, optax.identity(), mesh, state, 3, read_twice)

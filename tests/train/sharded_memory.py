@@ -31,7 +31,7 @@ def tlaser(values=MappingProxyType({})):
 def update(experiment, fsdp: int):
     """What an update needs on one of eight devices, and what they exchange."""
     mesh = make_mesh(fsdp=fsdp)
-    training = resolve(experiment, num_devices=mesh.size)
+    training = resolve(experiment)
     shapes = training.shapes
     compiled = dry_run.compile_update(training, mesh, BATCH, False)
     memory = update_memory(training, mesh, compiled)

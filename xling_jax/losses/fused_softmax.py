@@ -96,26 +96,6 @@ def real_rows(vocab_size: int | None, table: jax.Array) -> int:
     return int(vocab_size)
 
 
-def _num_chunks(batch: int, length: int, vocab: int, max_logits: int) -> int:
-    """Smallest divisor of the batch that keeps a chunk's logits within `max_logits` elements."""
-    for chunks in range(1, batch + 1):
-        if batch % chunks == 0 and batch // chunks * length * vocab <= max_logits:
-            return chunks
-    return batch
-
-
-def _to_chunks(array: jax.Array, chunks: int) -> jax.Array:
-    """[batch, ...] -> [chunks, batch / chunks, ...]; chunk j takes rows j, j + chunks, ….
-
-    Strided, so that the rows of a sharded batch stay on their devices.
-    """
-    return jnp.moveaxis(array.reshape(-1, chunks, *array.shape[1:]), 1, 0)
-
-
-def _from_chunks(array: jax.Array) -> jax.Array:
-    return jnp.moveaxis(array, 0, 1).reshape(-1, *array.shape[2:])
-
-
 def _input_gradients(gradient, hidden, table, bias):
     """From the gradient of the logits to those of hidden states, table and bias."""
     axes = tuple(range(gradient.ndim - 1))
@@ -134,8 +114,8 @@ def _input_gradients(gradient, hidden, table, bias):
 
 def _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradient):
     computed = table.astype(dtype)
-    length = math.prod(hidden.shape[1:-1])
-    chunks = _num_chunks(hidden.shape[0], length, table.shape[0], max_logits)
+    batch, logits_of_row = len(hidden), math.prod(hidden.shape[1:-1]) * table.shape[0]
+    chunks = -(-batch // max(1, max_logits // logits_of_row))
 
     def loss(hidden, targets):
         hidden = hidden.astype(dtype)
@@ -153,22 +133,34 @@ def _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradi
 
     zero = jnp.zeros((), jnp.float32)
     of_weights = jax.tree.map(jnp.zeros_like, (table, bias)) if with_gradient else None
-    split = jax.tree.map(lambda array: _to_chunks(array, chunks), (hidden, targets))
+
+    def to_chunks(array):
+        """Chunk j has rows j, j + chunks, …; rows added to make them equal have no weight.
+
+        Strided, so that the rows of a sharded batch stay on their devices.
+        """
+        array = jnp.pad(array, [(0, -batch % chunks), *[(0, 0)] * (array.ndim - 1)])
+        return jnp.moveaxis(array.reshape(-1, chunks, *array.shape[1:]), 1, 0)
+
+    split = jax.tree.map(to_chunks, (hidden, targets))
     (totals, of_weights), hidden_gradient = jax.lax.scan(body, ((zero, zero), of_weights), split)
     if not with_gradient:
         return totals, None
-    return totals, (_from_chunks(hidden_gradient), *of_weights)
+    hidden_gradient = jnp.moveaxis(hidden_gradient, 0, 1).reshape(-1, *hidden.shape[1:])[:batch]
+    return totals, (hidden_gradient, *of_weights)
 
 
-def logits_limit(max_logits: int = 0, num_devices: int = 1, in_place: bool = False) -> int:
-    """Most logits of all devices together, from those of one.
+# The default of a loss whose gradient is written in the place of its bfloat16 logits.
+LOGITS_IN_PLACE = 1 << 30
 
-    0 is 2²⁶ on a CPU or TPU and 2²⁸ on a GPU, which has memory for more: each part of a batch adds
-    to a gradient as large as the table. Where a kernel writes gradients in the place of bfloat16
-    logits (`in_place`), they take a third of the memory, and it is 2³⁰.
+
+def default_max_logits(rows: int) -> int:
+    """Most logits of a device at a time, over a table of `rows`.
+
+    On a CPU those of 512 tokens, which fit its caches. Accelerators take more, since each part of a
+    batch adds to a gradient as large as the table.
     """
-    on_gpu = 1 << (30 if in_place else 28)
-    return num_devices * (max_logits or (on_gpu if jax.default_backend() == "gpu" else 1 << 26))
+    return {"cpu": 512 * rows, "gpu": 1 << 28}.get(jax.default_backend(), 1 << 26)
 
 
 def fused_loss(
@@ -184,8 +176,8 @@ def fused_loss(
     Args:
         chunk_loss: (hidden, table, bias, *targets, with_gradient) of a block of rows -> the sums of
             loss and metric, and the gradient of the logits (None unless `with_gradient`).
-        max_logits: most logits in memory at a time, in elements; the batch is split accordingly.
-            0 for that of `logits_limit`.
+        max_logits: most logits of a device in memory at a time, in elements; its rows are split
+            accordingly. 0 for `default_max_logits`.
         hidden: [batch, ..., width].
         table: [rows, width] float32; `chunk_loss` gets it in the dtype of hidden. It may be
             [devices, rows, width], a copy for each of the devices that the batch is split over
@@ -199,7 +191,7 @@ def fused_loss(
     """
     if max_logits < 0:
         raise ValueError(f"max_logits={max_logits} must be at least 1, or 0 for the default")
-    max_logits = max_logits or logits_limit()
+    max_logits = max_logits or default_max_logits(table.shape[-2])
     dtype = hidden.dtype
     # Gradients in float16 need the loss scale, which comes in only in the backward pass.
     hidden = hidden.astype(jnp.float32) if dtype == jnp.float16 else hidden
@@ -212,8 +204,7 @@ def fused_loss(
 
     def of_device(hidden, copies, targets):
         table, bias = jax.tree.map(lambda copy: copy[0], copies)
-        limit = max(1, max_logits // devices)
-        sums = _fused_loss(chunk_loss, limit, dtype, hidden, table, bias, targets)
+        sums = _fused_loss(chunk_loss, max_logits, dtype, hidden, table, bias, targets)
         return jax.tree.map(lambda total: total[None], sums)
 
     return jax.tree.map(jnp.sum, by_device(of_device, hidden, (table, bias), targets))

@@ -55,7 +55,7 @@ def update_memory(training: Training, mesh: Mesh, compiled: Any) -> dict[str, in
 def planned_memory(experiment: Experiment) -> dict[str, int]:
     """Memory of one device for an update of the longest bucket; compiles it, runs nothing."""
     mesh, data = make_mesh(**experiment.mesh), experiment.data
-    training = resolve(experiment, num_devices=mesh.size)
+    training = resolve(experiment)
     compiled = compile_update(training, mesh, data.buckets()[-1], data.has_both)
     return update_memory(training, mesh, compiled)
 
@@ -75,7 +75,7 @@ def describe(experiment: Experiment) -> str:
     """
     pretended = _pretend_devices(experiment)
     mesh = make_mesh(**experiment.mesh)
-    training, data = resolve(experiment, num_devices=mesh.size), experiment.data
+    training, data = resolve(experiment), experiment.data
     check_devices(experiment)
     # If the text is to tell the lengths, possible ones.
     powers = (2**power for power in range(3, data.limit.bit_length()))

@@ -113,7 +113,7 @@ def train(
     lengths = tuple(bucket.length for bucket in batches.plan.buckets)
     experiment = experiment.replace({"data.bucket_lengths": lengths})
     epoch = batches.epoch(experiment.data.accumulation_steps)
-    training = resolve(experiment, corpus.vocab, num_devices=mesh.size, epoch=epoch)
+    training = resolve(experiment, corpus.vocab, epoch=epoch)
     options, objective, shapes = training.options, training.objective, training.shapes
     goal = lambda metric: "min" if is_validation(metric) else goal_of(metric)
     validation = None

@@ -92,13 +92,9 @@ class Training:
 
 
 def resolve(
-    experiment: Experiment,
-    vocab: VocabFacts | None = None,
-    *,
-    num_devices: int = 1,
-    epoch: Epoch = ASSUMED_EPOCH,
+    experiment: Experiment, vocab: VocabFacts | None = None, *, epoch: Epoch = ASSUMED_EPOCH
 ) -> Training:
-    """Adds to an experiment what follows from its data and devices; creates no arrays.
+    """Adds to an experiment what follows from its data; creates no arrays.
 
     Without `vocab`, it is one of the config's size. ValueError for an option that does not go with
     these.
@@ -116,7 +112,7 @@ def resolve(
     extended = experiment.preparation.vocab
     only_rows = extended.extend and (train.new_rows_only or train.lora_rank)
     first_row = extended.size if only_rows else None
-    objective = make_objective(experiment, vocab, num_devices)
+    objective = make_objective(experiment, vocab)
     model, trained = objective.context.model, None
     create = init_params(model)
     if rank := train.lora_rank:
@@ -138,9 +134,7 @@ def resolve(
     return Training(experiment, train, schedules[0], objective, optimizer, trained, init, shapes)
 
 
-def make_objective(
-    experiment: Experiment, vocab: VocabFacts | None = None, num_devices: int = 1
-) -> Objective:
+def make_objective(experiment: Experiment, vocab: VocabFacts | None = None) -> Objective:
     """The objective of an experiment and its model; arguments as `resolve`."""
     options = experiment.preparation.vocab
     vocab = vocab or VocabFacts(options.size + options.extend)
@@ -159,7 +153,6 @@ def make_objective(
         maskable=vocab.maskable,
         reduction=experiment.objective.reduction,
         encode_chunks=experiment.objective.encode_chunks,
-        num_devices=num_devices,
     )
     return Objective(context, experiment.terms)
 

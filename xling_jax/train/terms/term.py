@@ -31,7 +31,6 @@ class Context:
             target tokens (LASER, T-LASER as published); `mean`: token losses are averaged within
             their sentence, and the sum is divided by the number of pairs (Yu et al., Mao et al.).
         encode_chunks: number of pieces in which a batch is encoded.
-        num_devices: devices that share a batch; memory limits hold for each of them.
     """
 
     model: CrossLingualModel
@@ -42,7 +41,6 @@ class Context:
     maskable: np.ndarray | None = None
     reduction: str = "sum"
     encode_chunks: int = 1
-    num_devices: int = 1
 
     @property
     def pad_id(self) -> int:

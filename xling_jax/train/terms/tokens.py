@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from xling_jax.losses.fused_softmax import logits_limit
+from xling_jax.losses.fused_softmax import LOGITS_IN_PLACE
 from xling_jax.losses.token_distribution import (
     TASKS,
     Labels,
@@ -31,8 +31,8 @@ from xling_jax.train.terms.term import (
 class Translation(Term):
     """Predicts the translation's tokens from the sentence vector (LASER, T-LASER, Yu et al.).
 
-    `max_logits` is per device; see `fused_softmax.logits_limit`. The decoder does not learn to emit
-    <s>, as that of T-LASER's published code does.
+    `max_logits` is per device. The decoder does not learn to emit <s>, as that of T-LASER's
+    published code does.
     """
 
     passes_to = (translation_loss,)
@@ -65,9 +65,8 @@ class Translation(Term):
             lengths = weights.sum(1, keepdims=True)
             weights = weights / jnp.maximum(lengths, 1)
             count = (lengths > 0).sum().astype(jnp.float32)
-        # More chunks than needed would make devices sum the output table's gradient more often.
         in_place = inputs.train and softmax_kernels(hidden.dtype) is not None
-        limit = logits_limit(self.passed["max_logits"], context.num_devices, in_place)
+        limit = self.passed["max_logits"] or (LOGITS_IN_PLACE if in_place else 0)
         value, nll = translation_loss(
             hidden,
             table,
@@ -88,8 +87,6 @@ class Translation(Term):
 @dataclasses.dataclass(frozen=True)
 class TokenDistribution(Term):
     """Predicts a set of tokens from the sentence vector (Mao et al. 2021, Table 6).
-
-    `max_logits` is per device; see `fused_softmax.logits_limit`.
 
     Attributes:
         tasks: `mlm`, `smlm`, `xtr` or `ugt` -> weight of its loss in this term.
@@ -134,10 +131,13 @@ class TokenDistribution(Term):
             method="token_distribution",
         )
         labels = Labels(*map(interleave, source[:2], target[:2]), source.scales)
-        limits = self.passed_to(token_distribution_kl)
-        limits["max_logits"] = logits_limit(limits["max_logits"], context.num_devices)
         value, cross_entropy = token_distribution_kl(
-            hidden, table, labels, output_bias=bias, vocab_size=context.vocab_size, **limits
+            hidden,
+            table,
+            labels,
+            output_bias=bias,
+            vocab_size=context.vocab_size,
+            **self.passed_to(token_distribution_kl),
         )
         sums = per_sentence(inputs, token_kl=value, token_cross_entropy=cross_entropy)
         return of_pairs(value, context, inputs), sums
