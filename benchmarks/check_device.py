@@ -278,7 +278,7 @@ class Update:
 
         experiment, self.form = load(name, size), form
         mesh = make_mesh()
-        training = resolve(experiment, num_devices=mesh.size)
+        training = resolve(experiment)
         steps = training.steps(mesh)
         rows = form.tokens // LENGTH
         needed = training.objective.abstract_batch(Bucket(LENGTH, rows), both=False)

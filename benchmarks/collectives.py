@@ -56,7 +56,7 @@ def update_of(name: str, fsdp: int, devices, dtype: str, length: int, keep: Path
     experiment = load(name).replace(values)
     rows = experiment.data.batch_size or experiment.data.max_tokens // length
     mesh = make_mesh(fsdp=fsdp, devices=devices)
-    training = resolve(experiment, num_devices=mesh.size)
+    training = resolve(experiment)
     start = time.perf_counter()
     bucket = Bucket(length, rows)
     compiled = dry_run.compile_update(training, mesh, bucket, False)

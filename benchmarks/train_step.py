@@ -2,13 +2,14 @@
 
     python benchmarks/train_step.py --size base
 
-An update is forward pass, backward pass, clipping and AdamW in float32 with dropout, on the same
-token arrays. Each contestant runs in its own process (see `interleaved`). `--size` is a size of the
-configs: `small`, `base` (width 512, 6 layers, the published small size) or `paper` (width 1024,
-vocabulary 50,000; needs about 6 GB per contestant). Contestants are written
-`library/objective[/options]`: `jax/t_laser/hash`, `torch/ct_laser`, `jax/ct_laser/both` (both
-directions of a pair in a batch), `jax/t_laser/threefry`, `jax/laser_6/hash` and the other
-`FAMILIES`, which have no PyTorch counterpart here (see `recurrent.py`).
+An update is forward pass, backward pass, clipping and AdamW with dropout, in float32 unless
+`bfloat16` is an option (in PyTorch by autocast), on the same token arrays. Each contestant runs in
+its own process (see `interleaved`). `--size` is a size of the configs: `small`, `base` (width 512,
+6 layers, the published small size) or `paper` (width 1024, vocabulary 50,000; needs about 6 GB per
+contestant). Contestants are written `library/objective[/options]`: `jax/t_laser/hash`,
+`torch/ct_laser`, `jax/ct_laser/both` (both directions of a pair in a batch),
+`jax/t_laser/threefry`, `torch/t_laser/bfloat16`, `jax/laser_6/hash` and the other `FAMILIES`, which
+have no PyTorch counterpart here (see `recurrent.py`).
 
 Prints for each: wall and CPU time of an update (on a shared machine, CPU time is more stable),
 tokens/s (both sides, padding included), speedup over the first contestant, share of JAX's own rate
@@ -70,6 +71,7 @@ def make_experiment(size: str, options: set[str]):
     (name,) = options & FAMILIES.keys()
     values = {"encoder.dropout": 0.1, "decoder.dropout": 0.1}
     values["dropout_generator"] = "threefry" if "threefry" in options else "hash"
+    values["compute_dtype"] = "bfloat16" if "bfloat16" in options else "float32"
     return load(f"{FAMILIES[name]},size={size}").replace(values)
 
 
@@ -85,7 +87,7 @@ def jax_worker(
     from xling_jax.train.training import resolve
 
     mesh = make_mesh()
-    training = resolve(experiment, num_devices=mesh.size)
+    training = resolve(experiment)
     shapes = training.shapes
     steps = training.steps(mesh)
     # Placed as an update returns it; otherwise the second update would be recompiled.
@@ -125,7 +127,8 @@ def torch_worker(experiment, batch: dict[str, np.ndarray], updates: int) -> None
 
     def run() -> dict[str, float]:
         for _ in range(updates):
-            loss = trainer.step(*arrays, both_directions="source_language" in batch)
+            with torch.autocast("cpu", torch.bfloat16, experiment.compute_dtype == "bfloat16"):
+                loss = trainer.step(*arrays, both_directions="source_language" in batch)
         return {"loss": loss.item()}
 
     run()

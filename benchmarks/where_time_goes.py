@@ -66,7 +66,7 @@ def make_job(name: str) -> tuple[Callable[[], Any], Callable[[], str], int]:
         rows, length, _ = train_step.SHAPES[size]
         batch = train_step.make_batch(rows, length, experiment.preparation.vocab.size)
     mesh = make_mesh()
-    training = resolve(experiment, num_devices=mesh.size)
+    training = resolve(experiment)
     steps = training.steps(mesh)
     state = jax.jit(training.init, out_shardings=state_sharding(mesh, training.shapes))()
     arrays = to_global(mesh, batch)
