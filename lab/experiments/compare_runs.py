@@ -81,6 +81,7 @@ def draw(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
             axis.set_ylim(bottom=0)
         axis.set_title(title, fontsize=10, loc="left")
         axis.set_xlabel("updates", fontsize=9)
+        axis.locator_params(axis="x", nbins=5)
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes[0].legend(frameon=False, fontsize=9)
