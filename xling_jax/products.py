@@ -109,8 +109,9 @@ def kernel_gradient(inputs: jax.Array, gradient: jax.Array) -> jax.Array:
     product = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
     if jax.default_backend() != "cpu":
         return product(rows(inputs).T, rows(gradient))
-    # Of three axes, since it knows a transposed matrix behind a barrier and computes bfloat16 in
-    # float32 then; and the result is not to be transposed in the product, either.
+    # XLA recognizes a transposed matrix behind a barrier, and then converts bfloat16 to float32;
+    # with a third axis it does not. The barrier around the result keeps a later transpose out of
+    # the product, which fails in bfloat16.
     in_memory = jax.lax.optimization_barrier
     columns = lambda array: in_memory(jnp.moveaxis(array, -1, 0)).reshape(array.shape[-1], -1)
     if inputs.shape[-1] <= gradient.shape[-1]:

@@ -150,7 +150,8 @@ def _run(chunk_loss, max_logits, dtype, hidden, table, bias, targets, with_gradi
     return totals, (hidden_gradient, *of_weights)
 
 
-# The default of a loss whose gradient is written in the place of its bfloat16 logits.
+# The default on a GPU where a kernel writes the gradient in the place of bfloat16 logits, which
+# takes a third of the memory.
 LOGITS_IN_PLACE = 1 << 30
 
 
