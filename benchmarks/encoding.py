@@ -21,7 +21,7 @@ def serve_encoder(
     """Serves turns of an encoder with random weights.
 
     Args:
-        library: of `LIBRARIES`.
+        library: of `LIBRARIES`; `jax/bfloat16` computes in that dtype.
         family: of the encoder.
         sizes: arguments of `build_encoder`.
         tokens: [rows, length], padded on the right.
@@ -33,7 +33,8 @@ def serve_encoder(
     from xling_jax.models.registry import build_encoder
     from xling_jax.train.dry_run import matmul_flops
 
-    module = build_encoder(family, **sizes)
+    library, _, dtype = library.partition("/")
+    module = build_encoder(family, **sizes).clone(dtype=jnp.dtype(dtype or "float32"))
     params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
     apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
     shape = (interleaved.YARDSTICK_SIZE,) * 2
