@@ -1,10 +1,9 @@
 """Texts of bitext mining: sides of distinct lines, and the scores of given pairs."""
 
-from __future__ import annotations
-
 import collections
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -149,9 +148,7 @@ def score_columns(
     rows: Sequence[AnyRows],
     pairs: Columns,
     candidates: Candidates,
-    *,
-    margin: str = "ratio",
-    min_cosine: float | None = None,
+    **rule: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores given pairs of texts against the neighborhoods of both sides, see `score_pairs`.
 
@@ -161,7 +158,6 @@ def score_columns(
     usable = (chosen[0] >= 0) & (chosen[1] >= 0)
     scores = np.full(len(usable), -np.inf, np.float32)
     if usable.any():
-        rule = {"margin": margin, "min_cosine": min_cosine}
         chosen = chosen[0][usable], chosen[1][usable]
         scores[usable] = score_pairs(*rows, chosen, candidates, **rule)
     return scores, ~usable

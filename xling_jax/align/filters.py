@@ -3,8 +3,6 @@
 Every filter is off until asked for, and counts what it drops under one name.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import unicodedata
 from collections import Counter

@@ -5,8 +5,6 @@ backends give the same, exact neighbors: NumPy's BLAS and JAX on its devices. A 
 nearly the same ones among millions in a fraction of the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

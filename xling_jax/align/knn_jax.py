@@ -10,10 +10,9 @@ from __future__ import annotations
 import collections
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block, no_neighbors
+from xling_jax.files.workers import ahead
 
 # Scores and indices, [rows, k] each, best first.
 Best = tuple[jax.Array, jax.Array]
@@ -58,9 +58,9 @@ def search(
     step, empty = _compiled(mesh, blocks, ks)
     keys_per_block = blocks.keys * len(devices)
     split, replicated = _shardings(mesh)
-    put_keys = functools.partial(_put, keys, (keys_per_block, dim), split, "keys")
-    put_queries = functools.partial(_put, queries, (blocks.rows, dim), replicated, "queries")
-
+    key_arguments = keys, (keys_per_block, dim), split, "keys"
+    query_arguments = queries, (blocks.rows, dim), replicated, "queries"
+    key_starts, query_starts = range(0, m, keys_per_block), range(0, n, blocks.rows)
     found = [no_neighbors(size, each) for size, each in zip((n, m), ks)]
     running: collections.deque[tuple[slice, Best]] = collections.deque()
 
@@ -72,10 +72,13 @@ def search(
             report((first * n + (stop - first) * rows.stop) // m, n)
 
     with ThreadPoolExecutor(1) as key_reader, ThreadPoolExecutor(1) as query_reader:
-        for first, key_block in _ahead(key_reader, put_keys, range(0, m, keys_per_block)):
+        # The next block is put on the devices while one is searched.
+        put_keys = functools.partial(key_reader.submit, _put, *key_arguments)
+        put_queries = functools.partial(query_reader.submit, _put, *query_arguments)
+        for first, key_block in zip(key_starts, ahead(put_keys, key_starts, 1)):
             stop = min(m, first + keys_per_block)
             backward = empty() if both_ways else None
-            for start, block in _ahead(query_reader, put_queries, range(0, n, blocks.rows)):
+            for start, block in zip(query_starts, ahead(put_queries, query_starts, 1)):
                 rows = slice(start, min(start + blocks.rows, n))
                 best = [_padded(whole[rows], blocks.rows) for whole in found[0]]
                 limits = np.array([first, stop, rows.start, rows.stop], np.int32)
@@ -148,21 +151,6 @@ def _shardings(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
 def _padded(part: np.ndarray, rows: int) -> np.ndarray:
     part = part.astype(np.int32) if part.dtype == np.int64 else part
     return np.pad(part, [(0, rows - len(part)), (0, 0)])
-
-
-def _ahead(
-    pool: ThreadPoolExecutor, put: Callable[[int], jax.Array], starts: Iterable[int]
-) -> Iterator[tuple[int, jax.Array]]:
-    """Yields each start and what `put` makes of it; the next one is put meanwhile."""
-    waiting: collections.deque[Any] = collections.deque()
-    for start in starts:
-        waiting.append((start, pool.submit(put, start)))
-        if len(waiting) > 1:
-            ready, future = waiting.popleft()
-            yield ready, future.result()
-    while waiting:
-        ready, future = waiting.popleft()
-        yield ready, future.result()
 
 
 def _put(

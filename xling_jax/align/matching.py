@@ -4,8 +4,6 @@ Scores candidates, then matches one to one, best pairs first. Works on document 
 source; texts, ids and URLs are the caller's.
 """
 
-from __future__ import annotations
-
 import collections
 import itertools
 import logging

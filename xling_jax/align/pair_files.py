@@ -5,8 +5,6 @@ languages, `corpus.de-en`, for `corpus.de-en.de` and `corpus.de-en.en`. White sp
 ends a row: where a format has no other way, it becomes a space.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -3,10 +3,9 @@
 Arrays may be memory-mapped and larger than memory; everything here reads them block by block.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -60,7 +59,7 @@ class UnitRows:
     def __getitem__(self, block: slice | np.ndarray) -> np.ndarray:
         return np.multiply(self._read(block), self._scales[block], dtype=np.float32)
 
-    def span(self, block: slice) -> UnitRows:
+    def span(self, block: slice) -> Self:
         """Some consecutive rows; reads nothing."""
         part = copy.copy(self)
         if self._rows is not None:

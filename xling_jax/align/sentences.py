@@ -12,8 +12,6 @@ has no translation ends in a neighbor's group, since a cosine falls little when 
 `lab/exams/README.md` has what each is worth.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

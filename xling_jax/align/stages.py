@@ -11,8 +11,6 @@ the same numbers to the last bit: texts are encoded in the same windows, and sea
 spans. Each stage records what it was made from; if that is something else now, it starts anew.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

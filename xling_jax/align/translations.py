@@ -1,7 +1,5 @@
 """Aligned sentences as a corpus: rules for pairs of texts; index groups."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math

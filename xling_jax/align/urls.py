@@ -6,8 +6,6 @@ pages are a pair if the stripped URL of one is the URL of the other, or if both 
 equal.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

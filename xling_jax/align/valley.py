@@ -4,8 +4,6 @@ Translations and wrong best candidates each have a mode of scores where there ar
 threshold in the valley between them needs no gold pairs. Where one kind is rare, there is none.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

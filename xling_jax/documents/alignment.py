@@ -1,7 +1,5 @@
 """Documents of two collections to aligned pairs: options, LAWDR vectors, and pairs by URL."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Sequence

@@ -6,10 +6,9 @@ compared: trees do not help, since the bandwidths that cross-validation finds ar
 standard deviations of each of 16 coordinates, so that every cell is within reach of every other.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -128,7 +127,7 @@ class TophatDensity:
         vectors: np.ndarray,
         statistics: GramStatistics | None = None,
         seed: int = 0,
-    ) -> TophatDensity:
+    ) -> Self:
         """Fits axes and bandwidth, and counts the neighbors of every sentence.
 
         Choice: vectors [n, dim] that are equal up to rounding all get the same density. They may be

@@ -5,9 +5,8 @@ carry little meaning (`density`). Document vectors of several languages, each fr
 own estimator, are then comparable.
 """
 
-from __future__ import annotations
-
 import dataclasses
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -51,7 +50,7 @@ class Lawdr:
         self.components: np.ndarray | None = None
         self.density: TophatDensity | None = None
 
-    def fit(self, vectors: np.ndarray) -> Lawdr:
+    def fit(self, vectors: np.ndarray) -> Self:
         """Fits components and density to all sentences of a language; returns the estimator.
 
         Vectors [n, dim] may be memory-mapped. ValueError if there are none, a value is not finite,

@@ -3,8 +3,6 @@
 The codes are those of sentence-transformers' `quantize_embeddings`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -25,6 +25,19 @@ _ITEMS_AHEAD = 2
 _function: Callable[[Any], Any] | None = None
 
 
+def ahead(
+    submit: Callable[[Any], concurrent.futures.Future], items: Iterable[Any], most: int
+) -> Iterator[Any]:
+    """Submits items, at most so many before the one awaited, and yields their results in order."""
+    waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+    for item in items:
+        waiting.append(submit(item))
+        if len(waiting) > most:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
 def map_in_order(
     function: Callable[[Any], Any], items: Iterable[Any], num_workers: int
 ) -> Iterator[Any]:
@@ -43,15 +56,13 @@ def map_in_order(
     with concurrent.futures.ProcessPoolExecutor(
         num_workers, multiprocessing.get_context("spawn"), _start_worker, (function,)
     ) as pool:
-        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+
+        def submit(item: Any) -> concurrent.futures.Future:
+            with _interrupted_later():
+                return pool.submit(_call, item)
+
         try:
-            for item in items:
-                with _interrupted_later():
-                    waiting.append(pool.submit(_call, item))
-                if len(waiting) >= num_workers * (1 + _ITEMS_AHEAD):
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            yield from ahead(submit, items, num_workers * (1 + _ITEMS_AHEAD) - 1)
         except BrokenProcessPool as error:
             raise ChildProcessError(
                 "a worker process died (out of memory, killed, or started by a script that calls "

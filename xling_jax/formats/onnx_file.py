@@ -9,8 +9,6 @@ jax2onnx converts the transformers. It cannot convert loops of unknown length, s
 static encoders and of LSTMs are written here, see `onnx_graphs`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

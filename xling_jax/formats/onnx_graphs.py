@@ -4,8 +4,6 @@ static      a loop over positions of unknown number, and searches among the keys
 laser       a scan over a sequence of unknown length
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ transformers and sentence-transformers are not needed to write it. What their mo
 refused. What `model2vec` writes of a static encoder is a `StaticEmbedding` as well.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

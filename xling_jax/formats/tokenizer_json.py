@@ -6,8 +6,6 @@ mathematical alphabets, superscripts and half-width Hangul letters with a combin
 behind them: SentencePiece composes the two.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import sys

@@ -3,8 +3,6 @@
 `encoder.js` computes what `Encoder.encode` does, SentencePiece included, in plain JavaScript.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

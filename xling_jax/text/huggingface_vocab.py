@@ -4,8 +4,6 @@ tokenizer.json               read by the `tokenizers` library
 vocab.json and merges.txt    of XLM, whose tokenizer is Moses with byte-pair encoding
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import functools

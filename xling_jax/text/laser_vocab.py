@@ -15,8 +15,6 @@ used in training and the correction takes one line. The tokenizer still differs 
 Finnish and Swedish, the middle dot in Catalan, and apostrophes in Catalan, Irish, Somali and Tetun.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -4,8 +4,6 @@ Encoding, mining and document alignment import this module, so it needs only Num
 sentencepiece.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io
@@ -14,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import sentencepiece
@@ -131,7 +129,7 @@ class Vocab(Vocabulary):
         self.mask_id = mask if processor.is_control(mask) else None
 
     @classmethod
-    def from_files(cls, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Vocab:
+    def from_files(cls, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Self:
         return cls(require_file(files, SENTENCEPIECE_FILE), **options)
 
     @property

@@ -3,8 +3,6 @@
 A new kind is a file with a subclass of `Vocabulary` and one line in `VOCABULARIES`.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools
@@ -13,15 +11,12 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from xling_jax.files.untrusted import parse_json
 from xling_jax.registry import Registry
-
-if TYPE_CHECKING:
-    import sentencepiece
 
 SENTENCEPIECE_FILE = "sentencepiece.model"
 
@@ -171,8 +166,8 @@ def require_file(files: Mapping[str, bytes], name: str) -> bytes:
     return files[name]
 
 
-def load_sentencepiece(content: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
-    """Loads a SentencePiece model; ValueError with `where` if it is not one."""
+def load_sentencepiece(content: bytes, where: str) -> Any:
+    """Loads a `SentencePieceProcessor`; ValueError with `where` if the content is no model."""
     import sentencepiece
 
     try:

@@ -3,9 +3,9 @@
 Both readers give identical batches; each process gets its rows of the global batch.
 """
 
-import collections
 import concurrent.futures
 import dataclasses
+import functools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.shards import PairTokens, pair_name
+from xling_jax.files.workers import ahead
 from xling_jax.options import check_number
 from xling_jax.registry import check_choice, import_extra
 from xling_jax.text.languages import parse_pair
@@ -268,13 +269,8 @@ def read_batches(
 
 def _read_numpy(batches: TranslationBatches, start: int, stop: int) -> Iterator[Batch]:
     with concurrent.futures.ThreadPoolExecutor(_PARALLEL) as pool:
-        waiting = collections.deque()
-        for index in range(start, stop):
-            waiting.append(pool.submit(batches.__getitem__, index))
-            if len(waiting) > _RESERVE:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        submit = functools.partial(pool.submit, batches.__getitem__)
+        yield from ahead(submit, range(start, stop), _RESERVE)
 
 
 def _read_tf(batches: TranslationBatches, start: int, stop: int) -> Iterator[Batch]:

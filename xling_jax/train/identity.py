@@ -5,13 +5,11 @@ Options added after a checkpoint was written count with their defaults.
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xling_jax.train.experiment import complete, with_tuples
+from xling_jax.train.training import Training
 from xling_jax.version import __version__
-
-if TYPE_CHECKING:
-    from xling_jax.train.training import Training
 
 # Options without effect on the results, or on the data other than through their fingerprint.
 _IGNORED = {"remat", "max_logits", "reader", "corpora", "exclude"}
@@ -22,7 +20,7 @@ _COMPARED = ("languages", "seed", "compute_dtype", "dropout_generator", "objecti
 _COMPARED += ("decoder", "head", "data", "optimizer", "schedule")
 
 
-def identity(training: "Training", dtype: str, vocab: str, data: str) -> dict[str, Any]:
+def identity(training: Training, dtype: str, vocab: str, data: str) -> dict[str, Any]:
     """The record to save with every checkpoint; `vocab` and `data` are fingerprints."""
     config = {**training.experiment.config, "compute_dtype": dtype}
     return {

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from xling_jax.models.numpy_static import NOT_TRAINED
 from xling_jax.models.registry import CrossLingualModel
 from xling_jax.registry import check_choice
 from xling_jax.sharding import make_mesh
+from xling_jax.text.vocabularies import Vocabulary
 from xling_jax.train import lora
 from xling_jax.train.experiment import ASSUMED_EPOCH, Experiment
 from xling_jax.train.loss_scale import with_loss_scale
@@ -25,9 +26,6 @@ from xling_jax.train.options import Epoch, TrainOptions, resolve_schedule
 from xling_jax.train.step import Steps, TrainState, abstract_state, make_steps
 from xling_jax.train.terms.term import Context
 from xling_jax.train.validation import is_validation, losses
-
-if TYPE_CHECKING:
-    from xling_jax.text.vocabularies import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +43,7 @@ class VocabFacts:
     never_masked: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, vocab: "Vocabulary") -> "VocabFacts":
+    def of(cls, vocab: Vocabulary) -> "VocabFacts":
         """The facts about a vocabulary; pieces without a letter or digit are never masked."""
         special_ids = {name: getattr(vocab, f"{name}_id") for name in ("bos", "eos", "pad", "mask")}
         pieces = enumerate(vocab.pieces())

@@ -1,7 +1,5 @@
 """JSON lines: an object a line, whose fields are columns; those of an object inside, `a.b`."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
