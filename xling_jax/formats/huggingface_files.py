@@ -159,7 +159,7 @@ class Tensors:
 
     def __init__(self, where: Path, values: Any = None):
         self.prefix = ""
-        self._readers: dict[str, Callable[..., np.ndarray]] = {}
+        self._readers: dict[str, Callable[[Sequence[str]], np.ndarray]] = {}
         if values is not None:
             self.path = where
             self._add(where, values)
@@ -203,7 +203,7 @@ class Tensors:
                 f"{self.path}: tensor {name} is missing; it holds {len(self.names)} tensors, such "
                 f"as {', '.join(sorted(self.names)[:2]) or 'none'}"
             )
-        return self._readers[name](dtypes=dtypes)
+        return self._readers[name](dtypes)
 
     def norm(self, name: str, width: int) -> dict[str, np.ndarray]:
         """Parameters of a layer norm in Linen."""
@@ -234,11 +234,11 @@ class Tensors:
         with named(path):
             check_tensors(values)
         for name, value in values.items():
-            where = f"{path}: tensor {name}"
-            self._readers[_modern(name)] = functools.partial(_read_torch, value, where)
+            read = functools.partial(to_numpy, value, f"{path}: tensor {name}")
+            self._readers[_modern(name)] = lambda dtypes, read=read: read()  # of floats
 
 
-def _read(path: Path, file: Any, name: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
+def _read(path: Path, file: Any, name: str, dtypes: Sequence[str]) -> np.ndarray:
     dtype = file.get_slice(name).get_dtype()
     if dtype not in dtypes:
         raise ValueError(
@@ -249,10 +249,6 @@ def _read(path: Path, file: Any, name: str, dtypes: Sequence[str] = _FLOATS) -> 
         import ml_dtypes  # noqa: F401, from which NumPy knows it
     value = file.get_tensor(name)
     return value if dtype in _INTEGERS else finite(value.astype(np.float32), f"{path}: {name}")
-
-
-def _read_torch(value: Any, where: str, dtypes: Sequence[str] = _FLOATS) -> np.ndarray:
-    return to_numpy(value, where)  # of floats
 
 
 def _modern(name: str) -> str:

@@ -215,10 +215,6 @@ def _norm(tensors: Tensors, name: str, width: int, published: Published) -> dict
     return {"scale": tensors.take(f"{name}.weight", width) + np.float32(layout.norm_offset)}
 
 
-def _xlm(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {"activation": "gelu" if config.get("gelu_activation", True) else "relu"}
-
-
 def _modernbert(config: Settings, sizes: dict[str, Any]) -> dict[str, Any]:
     every = config.size("global_attn_every_n_layers", 3)
     keys = {_FULL: "global_rope_theta", _SLIDING: "local_rope_theta"}
@@ -414,7 +410,9 @@ LAYOUTS = {
             "ffn_outer": "ffns.{0}.lin2",
             "ffn_norm": "layer_norm2.{0}",
         },
-        own=_xlm,
+        own=lambda config, sizes: {
+            "activation": "gelu" if config.get("gelu_activation", True) else "relu"
+        },
         dropout={
             "dropout": "dropout",
             "attention_dropout": "attention_dropout",

@@ -403,7 +403,7 @@ class _Run:
         program = name, *(array.shape for array in jax.tree.leaves(arguments[-2]))
         if program not in self.compiled:
             pool = concurrent.futures.ThreadPoolExecutor(1)
-            compiling = pool.submit(lambda: function.lower(*arguments).compile())
+            compiling = pool.submit(_compile, function, arguments)
             while not concurrent.futures.wait([compiling], timeout=_POLL_S).done:
                 if self.should_stop():
                     raise _CompilationStopped
@@ -441,3 +441,7 @@ class _Run:
             callback.on_evaluation(step, dict(dev), encoder)
         _logger.info("step %d %s", step, " ".join(f"{k}={v:.4g}" for k, v in dev.items()))
         return dev
+
+
+def _compile(function: Any, arguments: Any) -> None:
+    function.lower(*arguments).compile()
