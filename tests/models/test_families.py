@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.models.tlaser_reference import random_params
+from xling_jax.encode.jax_backend import cast_kernels
 from xling_jax.models.registry import build_encoder
 
 PAD, LENGTH = 1, 9
@@ -23,6 +24,7 @@ CASES = {
     "dual": TABLE,
     "dual-weighted": TABLE | {"norm": "pre", "pooling": "weighted_mean"},
     "bert": TABLE | {"pooling": "first"},
+    "bert-projected": TABLE | {"projections": [(12, "tanh", False)]},
     "bert-text": TABLE | {"pooling": "max"},
     "rotary": ROTARY | {"local_layers": [1], "window": 2},
     "rotary-causal": ROTARY | {"pooling": "last", "causal": True, "norm": "rms"},
@@ -66,6 +68,10 @@ def test_bfloat16_stays_close_and_gives_float32(case):
     found, expected = encode(module.clone(dtype=jnp.bfloat16)), encode(module)
     assert found.dtype == jnp.float32 and np.abs(found - expected).max() > 0
     assert np.abs(found - expected).mean() < 0.03 * np.abs(expected).mean()
+    # Kernels cast beforehand are those that every batch would cast.
+    params = cast_kernels(params, "bfloat16")
+    assert "bfloat16" in {str(leaf.dtype) for leaf in jax.tree.leaves(params)}
+    np.testing.assert_array_equal(encode(module.clone(dtype=jnp.bfloat16)), found)
 
 
 @pytest.mark.parametrize("case", ["tlaser", "laser", "dual", "bert", "rotary"])

@@ -154,6 +154,7 @@ class JaxBackend:
         self.params = jax.tree.map(
             lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.device_put(leaf), params
         )
+        self._cast = cast_kernels(self.params, self.dtype)
         self.num_devices = 1
         self._tokens_sharding = replicated = None
         sharding = getattr(next(iter(jax.tree.leaves(self.params)), None), "sharding", None)
@@ -209,7 +210,7 @@ class JaxBackend:
         in_flight: collections.deque[tuple[np.ndarray, jax.Array]] = collections.deque()
         for members, shape in batches:
             tokens = self._pack(window, members, *shape)
-            in_flight.append((members, self.apply(self.params, tokens)))
+            in_flight.append((members, self.apply(self._cast, tokens)))
             padded_tokens += math.prod(shape)
             if len(in_flight) == _BATCHES_IN_FLIGHT:
                 _fetch(in_flight.popleft(), embeddings)
@@ -222,7 +223,7 @@ class JaxBackend:
         shapes = list(shapes)
         self._compile(shapes)
         for shape in shapes:
-            self.apply(self.params, self._padding(shape)).block_until_ready()
+            self.apply(self._cast, self._padding(shape)).block_until_ready()
 
     def _compile(self, shapes: Iterable[tuple[int, int]]) -> None:
         """Compiles programs that are not yet, several at the same time.
@@ -230,7 +231,7 @@ class JaxBackend:
         Only the function itself is run later: JAX then heeds settings of the caller's thread.
         """
         if missing := [shape for shape in dict.fromkeys(shapes) if shape not in self._compiled]:
-            lower = lambda shape: self.apply.lower(self.params, self._padding(shape)).compile()
+            lower = lambda shape: self.apply.lower(self._cast, self._padding(shape)).compile()
             # Devices of several processes may have to agree on the order.
             threads = os.cpu_count() if jax.process_count() == 1 else 1
             with concurrent.futures.ThreadPoolExecutor(threads, "xling-compile") as pool:
@@ -253,6 +254,20 @@ class JaxBackend:
         return jax.make_array_from_callback(
             tokens.shape, self._tokens_sharding, lambda index: tokens[index]
         )
+
+
+def cast_kernels(params: Any, dtype: str) -> Any:
+    """Returns parameters whose kernels are in `dtype`, to which every batch would cast them.
+
+    The projections of pooled vectors are computed in float32, as everything else is kept.
+    """
+
+    def cast(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        names = [key.key for key in path]
+        in_layers = not names[0].startswith("projections")
+        return leaf.astype(dtype) if in_layers and names[-1].endswith("kernel") else leaf
+
+    return jax.tree_util.tree_map_with_path(cast, params)
 
 
 def in_dtype(module: nn.Module, name: str) -> nn.Module:
