@@ -48,11 +48,11 @@ def test_time_left_leaves_out_what_was_idle(clock, caplog):
     caplog.set_level("INFO")
     with Progress("train", 100) as progress:
         progress(1)
-        for done, compiling_s in ((2, 40.0), (3, 0.0), (4, 50.0)):
-            clock[0] += compiling_s + 2.0
+        for done, compiling_s, seconds in ((2, 40.0, 0.5), (3, 0.0, 3.5), (4, 50.0, 2.0)):
+            clock[0] += compiling_s + seconds
             progress(done, idle_s=compiling_s)
     assert caplog.messages == [
-        "train: 2 of 100 steps, 0.50/s, 196 s left",
+        "train: 2 of 100 steps",
         "train: 4 of 100 steps, 0.50/s, 192 s left",
     ]
 
