@@ -46,21 +46,23 @@ def parse_argument(
     name, value or size.
     """
     known = {"size": tuple(sizes), **known}
-    choices = {name: value for name, value in known.items() if isinstance(value, tuple)}
-    values = {name: choices.get(name, (value,))[0] for name, value in known.items()}
+    defaults = {name: v[0] if isinstance(v, tuple) else v for name, v in known.items()}
+    values: dict[str, Any] = {}
     for part in filter(None, (arg or "").split(",")):
         name, has_value, value = part.partition("=")
         if not has_value:
             name, value = "size", part
         check_choice("config argument", name, known)
+        if name in values:
+            raise ValueError(f"config argument {name} is {values[name]} and {value}; give one")
         try:
-            values[name] = type(values[name])(value)
+            values[name] = type(defaults[name])(value)
         except ValueError:
-            kind = type(values[name]).__name__
+            kind = type(defaults[name]).__name__
             raise ValueError(f"config argument {part!r} must be of type {kind}") from None
-        if name in choices:
-            check_choice(f"config argument {name}", values[name], choices[name])
-    return types.SimpleNamespace(**values)
+        if isinstance(known[name], tuple):
+            check_choice(f"config argument {name}", values[name], known[name])
+    return types.SimpleNamespace(**defaults | values)
 
 
 def find_config(name_or_path: str) -> Path:
@@ -116,6 +118,10 @@ def load(path: str, overrides: Sequence[str] = ()) -> "Experiment":
 def load_options(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The values of a config for a command that trains nothing; arguments and errors as `load`."""
     config = _run_config_file(path).to_dict()
+    if section := next((key for key, value in config.items() if isinstance(value, dict)), None):
+        raise OptionError(
+            f"--config {path}: {section} is for training; take one such as lawdr_wmt16"
+        )
     for key, text in _by_key(overrides).items():
         with wrong_use(f"--config.{key}"):
             check_choice("config key", key, config)
