@@ -79,7 +79,7 @@ setup(
             *["httptools", "orjson>=3.10", "starlette>=0.40", "uvicorn>=0.30"],
             "uvloop; sys_platform != 'win32'",
         ],
-        "langid": ["py3langid>=0.3"],  # xling mine --languages
+        "langid": ["py3langid>=0.3"],  # xling mine --drop-other-languages
         "docs": ["l2m4m", "mkdocstrings-python>=2", "zensical>=0.0.70"],  # the documentation site
         # What the tests compare with; tests of what is missing are skipped. mteb asks for PyTorch:
         # install a CPU build first, or pip takes the one with CUDA.

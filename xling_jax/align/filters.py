@@ -6,7 +6,7 @@ Every filter is off until asked for, and counts what it drops under one name.
 import dataclasses
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import regex
 
@@ -31,8 +31,11 @@ class Filters:
     languages: tuple[str, ...] = option(
         (),
         "of source and target, such as de,en: names them in the output and chooses the columns of "
-        "--pairs; texts that py3langid takes for another language are dropped (extra langid)",
+        "--pairs",
         metavar="SOURCE,TARGET",
+    )
+    drop_other_languages: bool = option(
+        False, "drop texts in another language than --languages says, by py3langid (extra langid)"
     )
     max_length_ratio: float | None = option(
         None, "drop pairs in which one text has more than this times the words of the other"
@@ -54,6 +57,8 @@ class Filters:
                 f"--languages {','.join(self.languages)}: must be the language of --source and "
                 "that of --target, such as de,en"
             )
+        if self.drop_other_languages and not self.languages:
+            raise OptionError("--drop-other-languages: needs --languages, such as de,en")
         if self.max_length_ratio is not None and not self.max_length_ratio >= 1:
             raise OptionError(f"--max-length-ratio {self.max_length_ratio:g}: must be at least 1")
 
@@ -62,8 +67,7 @@ class Filters:
 
         OptionError if the language is not one that can be identified.
         """
-        language = to_iso639_1(self.languages[side]) if self.languages else None
-        classify = _classifier(self.languages[side], language) if language else None
+        is_other = _other_than(self.languages[side]) if self.drop_other_languages else None
 
         def problem(text: str) -> str | None:
             if self.min_words or self.max_words:
@@ -72,7 +76,7 @@ class Filters:
                     return "too_short"
                 if self.max_words and num_words > self.max_words:
                     return "too_long"
-            if classify and classify(text)[0] != language:
+            if is_other and is_other(text):
                 return "wrong_language"
             return None
 
@@ -120,15 +124,13 @@ def numbers_of(text: str) -> Counter[str]:
     return found
 
 
-def _classifier(given: str, language: str) -> Callable[[str], Sequence]:
-    py3langid = import_extra("py3langid", "langid", "--languages")
+def _other_than(code: str) -> Callable[[str], bool]:
+    """Returns whether py3langid takes a text for another language."""
+    py3langid = import_extra("py3langid", "langid", "--drop-other-languages")
     from py3langid import langid
 
     py3langid.classify("")  # loads the model
-    known = sorted(map(str, langid.IDENTIFIER.nb_classes))
-    if language not in known:
-        raise OptionError(
-            f"--languages {given}: not among the {len(known)} languages that py3langid knows; "
-            "leave the option out"
-        )
-    return py3langid.classify
+    language = to_iso639_1(code)
+    if language not in langid.IDENTIFIER.nb_classes:
+        raise OptionError(f"--languages {code}: unknown to py3langid; omit --drop-other-languages")
+    return lambda text: py3langid.classify(text)[0] != language
