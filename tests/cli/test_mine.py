@@ -303,13 +303,16 @@ def test_pairs_of_any_corpus_are_scored_and_written_as_a_corpus(files, encoded, 
     assert "w.tsv:1: a pair must be source<TAB>target; found 3 col" in capsys.readouterr().err
 
 
-def test_languages_of_given_pairs_name_columns_and_drop_what_is_in_another(files, caplog, capsys):
+def test_languages_of_given_pairs_name_columns_and_may_drop_what_is_in_another(
+    files, caplog, capsys
+):
     pytest.importorskip("py3langid")
     german = "Das Haus steht in einer kleinen Straße am Fluss."
     english = "The house stands in a small street by the river."
     rows = [f"x\t{german}\t{english}", f"x\t{english}\t{english}"]
     (files / "g.tsv").write_text("\n".join(["fr\tde\ten", *rows]) + "\n")
     options = ("--pairs", files / "g.tsv", "--languages", "de,en", "--model", "mini")
+    options += ("--drop-other-languages",)
     assert mine(files, *options, model=None, source=None, target=None) == 0
     assert "kept 1 of 2 pairs; dropped: 1 wrong_language" in caplog.text
     header, pair = (files / "out.tsv").read_text().splitlines()
@@ -322,6 +325,19 @@ def test_languages_of_given_pairs_name_columns_and_drop_what_is_in_another(files
     assert mine(files, *options, model=None, source=None, target=None) == 0
     header, pair = (files / "out.tsv").read_text().splitlines()
     assert header == "score\tdeu\teng" and pair.split("\t")[1:] == [german, english]
+
+
+def test_languages_of_a_memory_identify_nothing_unless_asked_to(files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    units = (
+        "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code in ("de", "en"))
+        for text in ("OK", "Hotel")  # said to be in neither
+    )
+    body = "".join(f"<tu>{unit}</tu>" for unit in units)
+    (files / "m.tmx").write_text(f'<tmx version="1.4"><header/><body>{body}</body></tmx>')
+    options = ("--pairs", files / "m.tmx", "--languages", "de,en", "--model", "mini")
+    assert mine(files, *options, model=None, source=None, target=None, output="o.tmx") == 0
+    assert (files / "o.tmx").read_text().count("<tu>") == 2
 
 
 def test_pairs_are_written_in_the_format_of_the_suffix(files, encoded, fails):
@@ -542,6 +558,23 @@ def test_broken_text_is_told(files, encoded, capsys, caplog, lines, status, told
     (files / "a.en").write_bytes(lines)
     assert mine(files) == status
     assert told in capsys.readouterr().err + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--index", "nonsense"), "index='nonsense': faiss refuses it"),
+        (("--index", "IVF2,PQ4"), "index='IVF2,PQ4': faiss refuses it"),  # of 6 dimensions
+        (("--index", "ivf:nprob=3"), "could not set parameter nprob"),
+        (("--index", "ivf", "--backend", "jax"), "index='ivf' searches on the CPU"),
+    ],
+)
+def test_a_wrong_index_is_refused_before_anything_is_embedded(
+    files, encoded, fails, options, message
+):
+    pytest.importorskip("faiss")
+    assert message in fails(mine(files, *options), 2)
+    assert encoded == []
 
 
 def test_faiss_is_looked_for_before_any_work(files, fails, monkeypatch):

@@ -115,6 +115,13 @@ def test_an_index_is_kept_too(encoder, text, monkeypatch):
         Corpus(text, encoder, index="IVF4,Flat:nprobe=4")
 
 
+def test_a_wrong_index_is_refused_before_the_text_is_encoded(encoder, text):
+    pytest.importorskip("faiss")
+    with pytest.raises(ValueError, match="index='IVF4,PQ7': faiss refuses it"):
+        Corpus(text, encoder, index="IVF4,PQ7")
+    assert [*text.parent.iterdir()] == [text]
+
+
 def test_the_command(text, tmp_path, capsys, monkeypatch):
     search = ["search", "--model", "mini", "--text", str(text)]
     assert main([*search, "Where is the train station?", "--k", "2"]) == 0

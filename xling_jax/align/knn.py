@@ -23,7 +23,7 @@ from xling_jax.align.rows import (
     normalize,
 )
 from xling_jax.devices import has_accelerator
-from xling_jax.options import checks_numbers
+from xling_jax.options import OptionError, checks_numbers
 from xling_jax.registry import Registry, check_choice
 
 __all__ = ["BACKENDS", "AnyRows", "Neighbors", "Report", "UnitRows", "as_embeddings"]
@@ -75,7 +75,7 @@ def top_k(
             backend cannot take the `index`; ImportError if what that needs is not installed.
     """
     queries, keys = _checked(queries, keys, k, memory_mb, ("queries", "keys"))
-    search, choice = _search(backend, index)
+    search, choice = find_search(backend, index)
     options = {"memory_mb": memory_mb, "report": report} | choice
     found, _ = search(queries, keys, k, both_ways=False, **options)
     return _finite(found, "queries")
@@ -104,7 +104,7 @@ def top_k_both_ways(
     x, y = _checked(x, y, k, memory_mb, ("x", "y"))
     if not len(x):
         raise ValueError("x must hold at least one row; got none")
-    search, choice = _search(backend, index)
+    search, choice = find_search(backend, index)
     options = {"memory_mb": memory_mb, "report": report} | choice
     forward, backward = search(x, y, k, both_ways=True, **options)
     return _finite(forward, "x"), _finite(backward, "y")
@@ -118,13 +118,13 @@ def choose_backend(backend: str) -> str:
     return "jax" if has_accelerator() else "numpy"
 
 
-def _search(backend: str, index: str) -> tuple[Callable, dict[str, Any]]:
-    """The function that searches, and its own arguments."""
+def find_search(backend: str, index: str) -> tuple[Callable, dict[str, Any]]:
+    """The function that searches, and its own arguments; OptionError if they exclude each other."""
     if index == EXACT:
         return _SEARCHES[choose_backend(backend)], {}
     check_choice("backend", backend, BACKENDS)
     if backend == "jax":
-        raise ValueError(f"index={index!r} searches on the CPU; leave out backend='jax'")
+        raise OptionError(f"index={index!r} searches on the CPU; leave out backend='jax'")
     return knn_index.search, {"index": index}
 
 

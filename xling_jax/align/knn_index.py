@@ -18,6 +18,7 @@ import numpy as np
 from xling_jax.align import knn_numpy
 from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block
 from xling_jax.files.whole import whole_file
+from xling_jax.options import OptionError
 from xling_jax.registry import import_extra
 
 EXACT = "exact"
@@ -85,8 +86,7 @@ def search(
     for one, these in zip(filled, sides):
         best, num_incomplete = one.search(these, k, report)
         found.append(best)
-        line = "%s: %d queries, %d of them exactly"
-        _logger.info(line, index, len(these), num_incomplete)
+        _logger.info("%s: %d queries, %d of them exactly", index, len(these), num_incomplete)
     return found[0], found[1] if both_ways else None
 
 
@@ -94,37 +94,38 @@ def _filled(
     sides: Sequence[AnyRows], learned_from: Sequence[AnyRows], index: str, memory_mb: float
 ) -> Iterator[FilledIndex]:
     """Yields an index of the rows of each side; they learn once, from a sample."""
-    faiss = import_faiss(f"index={index!r}")
     dim = sides[0].shape[1]
-    factory, parameters = parse_index(index, max(map(len, learned_from)), dim)
+    empty = empty_index(index, dim, learned_from)
+    block_rows = max(1, int(memory_mb * 2**19 // (5 * dim)))
+    for side in sides:
+        one = import_faiss(f"index={index!r}").clone_index(empty)
+        for start in range(0, len(side), block_rows):
+            block = finite_block(side, slice(start, start + block_rows), "keys")
+            one.add(np.ascontiguousarray(block))
+        yield FilledIndex(one, side, memory_mb)
 
-    def set_parameters(one: Any) -> None:
-        if parameters:
-            faiss.ParameterSpace().set_index_parameters(one, parameters)
 
+def empty_index(index: str, dim: int, learned_from: Sequence[AnyRows] = ()) -> Any:
+    """An index without rows, which has learned from these if any; OptionError if faiss refuses."""
+    faiss = import_faiss(f"index={index!r}")
+    factory, parameters = parse_index(index, max(map(len, learned_from), default=0), dim)
     try:
         empty = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
-        set_parameters(empty)
-        if not empty.is_trained:
+        if parameters:
+            faiss.ParameterSpace().set_index_parameters(empty, parameters)
+        if learned_from and not empty.is_trained:
             inverted = faiss.try_extract_index_ivf(empty)
             num_centroids = 0 if inverted is None else inverted.nlist
             wanted = max(_MIN_TRAINING_ROWS, _TRAINING_ROWS_PER_CENTROID * num_centroids)
             empty.train(_sample(learned_from, wanted))
+        return empty
     except RuntimeError as error:
         # Without the line of faiss's source.
         reason = re.sub(r"^.*\.(cpp|h):\d+: ", "", str(error), flags=re.DOTALL)
-        raise ValueError(
+        raise OptionError(
             f"index={index!r}: faiss refuses it: {reason}; known names are "
             f"{', '.join((EXACT, *NAMES))}"
         ) from error
-    block_rows = max(1, int(memory_mb * 2**19 // (5 * dim)))
-    for side in sides:
-        one = faiss.clone_index(empty)
-        for start in range(0, len(side), block_rows):
-            block = finite_block(side, slice(start, start + block_rows), "keys")
-            one.add(np.ascontiguousarray(block))
-        set_parameters(one)
-        yield FilledIndex(one, side, memory_mb)
 
 
 def _sample(sides: Sequence[AnyRows], wanted: int) -> np.ndarray:

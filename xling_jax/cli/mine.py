@@ -18,7 +18,7 @@ import numpy as np
 
 from xling_jax.align import bitext, knn, mining
 from xling_jax.align.filters import Filters
-from xling_jax.align.knn_index import EXACT, import_faiss
+from xling_jax.align.knn_index import EXACT, empty_index, import_faiss
 from xling_jax.align.margin import MARGINS
 from xling_jax.align.pair_files import (
     Languages,
@@ -167,6 +167,7 @@ def _check_arguments(args: argparse.Namespace) -> Options:
     check_sides(args, "pairs", "join", files=output_files)
     if options.index != EXACT:
         import_faiss(f"--index {options.index}")  # before any work
+        knn.find_search(options.backend, options.index)
     for side in SIDES:
         files, vectors = getattr(args, side), getattr(args, f"{side}_embeddings")
         if vectors and len(vectors) != max(1, len(files)):
@@ -206,6 +207,8 @@ def _mine(
     args: argparse.Namespace, options: Options, cut: Cut, filters: Filters, stages: Path
 ) -> None:
     encoder = load_encoder(args.model, args) if args.model else None
+    if encoder and options.index != EXACT:
+        empty_index(options.index, encoder.dim)  # refuses a wrong one before any work
     scored = options.margin, options.k, options.retrieval
     calibration = cut.calibration(encoder, args, *scored)
     given = read_pairs(args.pairs, filters.languages) if args.pairs else None
@@ -261,10 +264,8 @@ def _mine(
 
 def _languages(args: argparse.Namespace, filters: Filters, given: Pairs | None) -> Languages:
     """Those of the sides: of the pairs, of --languages, or those that the texts are named after."""
-    if given and given.languages:
-        return given.languages
-    if filters.languages:
-        return filters.languages
+    if known := (given and given.languages) or filters.languages:
+        return known
     names = (side[0] if side else "" for side in (args.source, args.target))
     codes = (re.sub(rf"({COMPRESSED})$", "", name).rpartition(".")[2] for name in names)
     return tuple(code if is_iso639(code) else None for code in codes)

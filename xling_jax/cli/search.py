@@ -91,8 +91,6 @@ def run(args: argparse.Namespace) -> None:
 
 def check_corpus_options(args: argparse.Namespace) -> None:
     """Refuses options of `add_corpus_options` before any work."""
-    from xling_jax.align.knn_index import EXACT, import_faiss
-
     check_input(args, "text")
     if args.text and not os.path.isfile(args.text):
         raise OptionError(f"--text {args.text}: vectors are kept beside it; write it to a file")
@@ -100,8 +98,6 @@ def check_corpus_options(args: argparse.Namespace) -> None:
         raise OptionError(f"--text {args.text}: is JSON lines; write one text a line: jq -r .text")
     if args.debias < 0:
         raise OptionError(f"--debias {args.debias}: must not be negative")
-    if args.index != EXACT:
-        import_faiss(f"--index {args.index}")
 
 
 def explain_scores(corpus: Corpus) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from xling_jax.align import knn
-from xling_jax.align.knn_index import EXACT, FilledIndex
+from xling_jax.align.knn_index import EXACT, FilledIndex, empty_index
 from xling_jax.documents.debias import gram_matrix, language_components, remove_components
 from xling_jax.files.embeddings import read_embeddings, write_embeddings
 from xling_jax.files.hashes import fingerprint, hash_file
@@ -67,6 +67,8 @@ class Corpus:
         index: str = EXACT,
         debias: int = 0,
     ):
+        if index != EXACT:
+            empty_index(index, encoder.dim)  # refuses a wrong one before any work
         self._encoder = encoder
         self.path, self.lines = Path(path), list(iterate_lines(path))
         if not self.lines:
