@@ -260,6 +260,11 @@ GOOD = {"id": "a", "lang": "en", "text": "Text."}
         ({"id": "b", "lang": "en"}, "bad.jsonl:2: a document must have 'text'"),
         ({"id": "b", "lang": "en", "sentences": [1]}, "bad.jsonl:2: a document must have 'text'"),
         (["b"], "bad.jsonl:2: a document must be a JSON object"),
+        # A table of pairs would have a space there, and so another id.
+        *(
+            (GOOD | {"id": f"b{end}c"}, "bad.jsonl:2: a document must have 'id', a string without")
+            for end in "\t\n\v\f\r\x1c\x85\u2028\u2029"
+        ),
     ],
 )
 def test_broken_documents_are_named(write, row, message):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xling_jax.align.pair_files import cell
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, iterate_lines, metric_name, shown
 from xling_jax.files.untrusted import parse_json
@@ -263,7 +264,7 @@ def read_folder(path: str | Path, language: str, *, splitter: str = "rule") -> I
         # macOS and others write the same name in other code points.
         name = unicodedata.normalize("NFC", inside.as_posix())
         name = suffixes.sub("", name).removesuffix(f".{language}")
-        if any(mark in name for mark in "\t\r\n"):
+        if cell(name) != name:
             raise ValueError(f"{file}: a file name with tabs or line ends cannot be an id")
         if (first := files.setdefault(name, file)) != file:
             raise ValueError(f"{file}: the same document, {name!r:.80}, as {first}; rename one")
@@ -323,9 +324,9 @@ def read_pairs_of_ids(
             raise ValueError(f"{where}: must be source id<TAB>target id; found {cells[0]!r:.80}")
         if known(cells[::-1]) and (is_swapped or not known(cells)):
             cells.reverse()
-        for cell, side, name in zip(cells, (source, target), ("source", "target")):
-            if cell not in side:
-                raise ValueError(f"{where}: no {name} document has the id {cell!r:.80}")
+        for one, side, name in zip(cells, (source, target), ("source", "target")):
+            if one not in side:
+                raise ValueError(f"{where}: no {name} document has the id {one!r:.80}")
     return [*map(tuple, pairs)]
 
 
@@ -354,7 +355,7 @@ def _name_field(record: dict, key: str, where: str) -> str:
     value = record.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or not value or any(mark in value for mark in "\t\r\n"):
+    if not isinstance(value, str) or not value or cell(value) != value:
         found = "it has none" if key not in record else f"found {value!r:.40}"
         rule = f"a document must have {key!r}, a string without tabs or line ends"
         raise ValueError(f"{where}: {rule}; {found}")
