@@ -157,6 +157,16 @@ def test_what_is_held_out_of_a_file(tmp_path, name, content, texts):
     assert file_hashes(tmp_path / name) == {content_hash(text) for text in texts}
 
 
+def test_held_out_catalogs_are_read_as_such(tmp_path):
+    for name in ("de.po", "x.po"):
+        (tmp_path / name).write_text('msgid "Open file"\nmsgstr "Datei öffnen"\n', "utf-8")
+    expected = {content_hash("open file"), content_hash("datei öffnen")}
+    assert file_hashes(tmp_path / "de.po", ("de", "en")) == expected
+    with pytest.raises(ValueError, match=r"x\.po: needs catalogs for at least two of de, en"):
+        file_hashes(tmp_path / "x.po", ("de", "en"))
+    assert file_hashes(tmp_path / "x.po", ("de", "en"), strict=False) == set()
+
+
 def test_held_out_directories_may_be_links(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real/dev.tsv").write_text("en\tde\nyes\tja\n")

@@ -1,5 +1,6 @@
 """Text for mining: columns of text, and pairs of texts to score, of any corpus; row by row."""
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -72,8 +73,11 @@ def _find_sides(
     given = reader.given_columns()
     codes = [code for code in given or table.columns if is_iso639(code)]
     if not given and len(codes) < 2:
-        width = len(table.columns)
-        names = ("score", *_SIDES) if width == 3 and _is_number(table.columns[0]) else _SIDES
+        width, names = len(table.columns), _SIDES
+        if width == 3:
+            with contextlib.suppress(ValueError):
+                float(table.columns[0])  # a score
+                names = ("score", *_SIDES)
         if width != len(names):
             raise ValueError(
                 f"{shown(path)}:1: a pair must be source<TAB>target; found {width} columns; say "
@@ -95,14 +99,6 @@ def _find_sides(
             f"found {', '.join(codes) or 'none'}; choose two, such as {path}?columns=de,en"
         )
     return table, [given.get(code, code) for code in chosen], tuple(chosen)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _gather(

@@ -49,6 +49,15 @@ def test_languages_of_a_message_are_joined(tree):
     ]
 
 
+def test_catalogs_by_their_suffix_and_by_a_pattern(tree):
+    assert read_texts(f"{tree}/**/app.po") == read_texts(tree)
+    one = tree / "shop/locale/fr/LC_MESSAGES/app.po"
+    expected = [{"en": "Open file", "fr": "Ouvrir le fichier"}]
+    assert [row.texts for row in open_corpus(str(one)).read(LANGUAGES)] == expected
+    with pytest.raises(FileNotFoundError, match=r"no\.po: no such file"):
+        read_rows(tree / "no.po")
+
+
 def test_row_names_its_catalog_and_line(tree):
     row = read_rows(tree)[1]
     file = tree / "shop/locale/de/LC_MESSAGES/app.po"

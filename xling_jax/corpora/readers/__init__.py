@@ -20,5 +20,7 @@ READERS = Registry(
     xlf=f"{_HERE}.xml_units:XliffReader",
     xliff=f"{_HERE}.xml_units:XliffReader",
     gettext=f"{_HERE}.gettext:GettextReader",
+    po=f"{_HERE}.gettext:GettextReader",
+    mo=f"{_HERE}.gettext:GettextReader",
     tfds=f"{_HERE}.tfds:TfdsReader",
 )

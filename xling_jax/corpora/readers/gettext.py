@@ -90,7 +90,7 @@ class _Entry(NamedTuple):
 class GettextReader(Reader):
     """`gettext:PATH`, catalogs of software messages, whose ids are in English.
 
-    PATH is a directory (of catalog trees or wheels), a wheel or zip, or a `.po` or `.mo` file.
+    PATH is a directory (of catalog trees or wheels), or a glob of wheels, zips, `.po` and `.mo`.
     """
 
     def read(self, languages: Sequence[str]) -> Iterator[Row]:
@@ -127,17 +127,14 @@ class GettextReader(Reader):
         """Every catalog under the path, whatever its language, sorted by path."""
         where = self.path
         if os.path.isdir(where):
-            wanted = _CATALOGUES + _ARCHIVES
             paths = [
                 (str(file), file.relative_to(where).as_posix())
                 for file in sorted(Path(where).rglob("*"))
-                if file.suffix.lower() in wanted and file.is_file()
+                if file.suffix.lower() in _CATALOGUES + _ARCHIVES and file.is_file()
             ]
-        elif os.path.exists(where):
-            # The language of a single catalog may stand in its full path: de/LC_MESSAGES/x.mo.
-            paths = [(where, "/".join(Path(where).absolute().parts[-3:]))]
-        else:
-            raise FileNotFoundError(f"{self.spec}: no such file or directory")
+        else:  # the language may stand in the full path of a catalog: de/LC_MESSAGES/x.mo
+            inner = lambda path: "/".join(Path(path).absolute().parts[-3:])
+            paths = [(path, inner(path)) for path in Reader.files(self)]
         found = []
         for file, inner_path in paths:
             if file.lower().endswith(_ARCHIVES):
