@@ -68,12 +68,18 @@ def test_a_full_queue_refuses_but_an_empty_one_takes_any_request(encoder):
     asyncio.run(run())
 
 
-def test_after_an_error_the_next_batch_is_encoded(encoder):
+def test_an_error_is_of_the_request_at_fault_alone(encoder):
     async def run():
         batcher = Batcher(encoder, Limits())
-        failed = await asyncio.gather(*map(batcher.encode, [["a"], [b""]]), return_exceptions=True)
-        assert [type(error) for error in failed] == [ValueError, ValueError]  # one batch
+        requests = [["a"], [b""], ["b", "c"]]  # one batch
+        first, failed, last = await asyncio.gather(
+            *map(batcher.encode, requests), return_exceptions=True
+        )
+        assert isinstance(failed, ValueError)
+        for (vectors, _), texts in ((first, requests[0]), (last, requests[2])):
+            np.testing.assert_allclose(vectors, encoder.encode(texts), rtol=0, atol=1e-5)
         await batcher.encode(["next"])
+        assert (batcher.num_texts, batcher.num_waiting) == (4, 0)
 
     asyncio.run(run())
 

@@ -115,9 +115,12 @@ class Batcher:
                         self._thread, self._compute, texts
                     )
                 except Exception as error:  # whatever it is, those who wait must hear of it
-                    for job in jobs:
-                        if not job.result.done():
-                            job.result.set_exception(error)
+                    if jobs[1:]:  # one of them may be at fault: each alone
+                        self._jobs.extendleft(reversed(jobs))
+                        for job in jobs:
+                            job.num_tokens = self._limits.batch_tokens + 1
+                    elif not jobs[0].result.done():
+                        jobs[0].result.set_exception(error)
                     continue
                 end = 0
                 for job in jobs:
