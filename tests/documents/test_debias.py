@@ -78,9 +78,10 @@ def test_a_rank_too_high_for_the_dim_or_the_sentences_is_refused():
     rng = np.random.default_rng(5)
     wide, few = gram_matrix(skewed(rng, 20, 4)), gram_matrix(rng.standard_normal((3, 8)))
     assert language_components(wide, 3).shape == (4, 3)
+    assert language_components(wide, 0).shape == (4, 0)
     assert language_components(few, 2).shape == (8, 2)
     for statistics, rank, message in (
-        *((wide, rank, "20 sentences span 4 dimensions") for rank in (0, 4, 5)),
+        *((wide, rank, "20 sentences span 4 dimensions") for rank in (-1, 4, 5)),
         (few, 3, "3 sentences span 3 dimensions"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -47,6 +47,21 @@ def test_the_language_is_in_the_components_and_not_in_the_rest(tmp_path):
     np.testing.assert_allclose(scores.parts["v_lang"][1][0] + kept, test[0], atol=1e-4)
 
 
+def test_auto_removes_what_xling_align_would(tmp_path):
+    write(tmp_path / "a.jsonl")
+    task = LanguageIdentification()
+    (data,) = task.load([str(tmp_path / "a.jsonl")], None)
+    assert task.measure(Encoder(), data)[data.name].rank == 1
+
+    class Neutral:
+        def encode(self, texts):
+            return np.random.default_rng(len(texts)).normal(size=(len(texts), 8)).astype("f4")
+
+    scores = task.measure(Neutral(), data)[data.name]
+    assert scores.rank == 0 and scores.accuracies["v_sem"] == scores.accuracies["v"] < 0.75
+    assert scores.accuracies["v_lang"] == 0.5
+
+
 def test_the_command_prints_the_three_accuracies(tmp_path, capsys):
     write(tmp_path / "a.jsonl")
     words = ["evaluate", "language", "--model", "mini", "--data", str(tmp_path / "a.jsonl")]

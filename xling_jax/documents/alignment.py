@@ -9,6 +9,7 @@ import numpy as np
 from xling_jax.align import knn, matching, urls
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs
 from xling_jax.documents import debias
+from xling_jax.documents.debias import AUTO
 from xling_jax.documents.lawdr import WEIGHTINGS, Lawdr
 from xling_jax.documents.records import Documents
 from xling_jax.files.untrusted import named
@@ -17,8 +18,6 @@ from xling_jax.text.languages import to_iso639_1
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP
 
 _logger = logging.getLogger(__name__)
-
-AUTO = "auto"
 
 
 def read_rank(text: str) -> int | str:
@@ -120,10 +119,8 @@ class DocumentAligner(AlignmentOptions):
         """
         documents = [np.zeros((len(s), a.shape[1]), np.float32) for s, a in zip(sides, vectors)]
         if all(map(len, vectors)):  # else nothing can be fitted to a side, or matched with it
-            rank = self.debias
-            if rank == AUTO:
-                by_name = {f"{s.name} ({s.language})": array for s, array in zip(sides, vectors)}
-                rank = debias.automatic_rank(by_name, self.seed)
+            by_name = {f"{s.name} ({s.language})": array for s, array in zip(sides, vectors)}
+            rank = debias.find_rank(self.debias, by_name, self.seed)
             options = {"rank": rank or None, "weighting": self.weighting, "seed": self.seed}
             for place, (side, array) in enumerate(zip(sides, vectors)):
                 with named(side.name):

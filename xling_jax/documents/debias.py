@@ -17,6 +17,7 @@ from xling_jax.options import checks_numbers
 
 _logger = logging.getLogger(__name__)
 
+AUTO = "auto"
 # Per language, for the rank rule: a fifth of fewer cannot tell 55 % from 75 %.
 _MIN_SENTENCES = 50
 # With fewer, components that identify the language also hold what documents are about.
@@ -76,7 +77,7 @@ def language_components(statistics: GramStatistics, rank: int) -> np.ndarray:
     Choice: uncentered, as in the paper's formulas; its term "variance ratio" suggests centering.
     """
     vectors, full_rank = _right_singular_vectors(statistics)
-    if not 1 <= rank < full_rank:
+    if not 0 <= rank < full_rank:
         raise ValueError(
             f"debiasing cannot remove {rank} components: the vectors of {statistics.count} "
             f"sentences span {full_rank} dimensions, of which some must be left; remove at most "
@@ -115,8 +116,10 @@ def remove_components(vectors: np.ndarray, components: np.ndarray) -> np.ndarray
     return vectors - (vectors @ components) @ components.T
 
 
-def automatic_rank(vectors_by_language: Mapping[str, np.ndarray], seed: int = 0) -> int:
-    """As `choose_rank`; 0, with a warning, if there is no such rank."""
+def find_rank(rank: int | str, vectors_by_language: Mapping[str, np.ndarray], seed: int = 0) -> int:
+    """A number of components as it is; for "auto" as `choose_rank`, or 0, with a warning."""
+    if rank != AUTO:
+        return rank
     try:
         rank = choose_rank(vectors_by_language, seed=seed)[0]
     except NoRankError as error:
@@ -177,12 +180,10 @@ def choose_rank(
     bound = 1 / len(parts) + max_accuracy - 1 / 2
     accuracies: dict[int, float] = {}
     for rank in (0, *(2**power for power in range(full_rank.bit_length()) if 2**power < full_rank)):
-        debiased = parts
-        if rank:
-            debiased = [
-                [remove_components(part, vectors[:, :rank]) for part in both]
-                for both, (vectors, _) in zip(parts, components, strict=True)
-            ]
+        debiased = [
+            [remove_components(part, vectors[:, :rank]) for part in both]
+            for both, (vectors, _) in zip(parts, components, strict=True)
+        ]
         accuracies[rank] = language_accuracy(*zip(*debiased), seed)
         if accuracies[rank] < bound:
             return rank, accuracies

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.documents import debias
-from xling_jax.documents.alignment import AUTO, AlignmentOptions, match_urls
+from xling_jax.documents.alignment import AlignmentOptions, match_urls
 from xling_jax.documents.lawdr import Lawdr, document_vectors
 from xling_jax.documents.records import (
     AlignmentData,
@@ -228,8 +228,7 @@ def measure_alignment(
         vectors[code] = encode([text for part in parts for text in part])
         offsets[code] = np.cumsum([0, *map(len, parts)])
     rank = options.debias if any(cell.startswith("debiased") for cell in cells) else 0
-    if rank == AUTO:
-        rank = debias.automatic_rank(vectors, options.seed)
+    rank = debias.find_rank(rank, vectors, options.seed)
     names = [*dict.fromkeys(cell.rpartition("-")[0] for cell in cells)]
     documents = {}
     for code, side in data.documents.items():

@@ -72,9 +72,7 @@ class LanguageIdentification(Task):
     ) -> dict[str, LanguageScores]:
         """The three accuracies."""
         vectors = {c: encoder.encode(side.sentences) for c, side in data.documents.items()}
-        rank = self.debias
-        if rank == AUTO:
-            rank = debias.automatic_rank(vectors, self.seed) or 1
+        rank = debias.find_rank(self.debias, vectors, self.seed)
         split = {c: self._test_rows(side) for c, side in data.documents.items()}
         parts = {part: ([], []) for part in PARTS}
         for code, array in vectors.items():

@@ -123,11 +123,10 @@ def _train(
             updated.set()
             progress(step, total_steps, compiling_s)
 
-        def on_evaluation(self, *_: Any) -> None:
-            run.publish()
-
         def on_checkpoint(self, *_: Any) -> None:
             run.publish()
+
+        on_evaluation = on_checkpoint
 
     noting = noting_signals(pass_on=several, has_begun=updated.is_set)
     with noting as signal_received, Progress("train") as progress:
