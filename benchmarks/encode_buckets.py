@@ -12,9 +12,7 @@ trained on the text.
 import argparse
 import gzip
 import statistics
-import tempfile
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -45,8 +43,7 @@ def make_encoder(args: argparse.Namespace, sentences: list[str]) -> Encoder:
     """Loads the model, or builds an untrained one."""
     if args.model:
         return xling_jax.load(args.model, backend="jax")
-    with tempfile.TemporaryDirectory() as directory:
-        vocab = train_vocab(sentences, Path(directory) / "v.model", size=args.vocab_size)
+    vocab = train_vocab(sentences, size=args.vocab_size)
     module = registry.build_encoder(
         "tlaser",
         vocab_size=vocab.size,

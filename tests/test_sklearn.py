@@ -42,7 +42,7 @@ CHECKS = [
 def model(tmp_path_factory):
     """A model directory with an encoder that has learnt nothing."""
     directory = tmp_path_factory.mktemp("model")
-    vocab = train_vocab(iter(TEXTS * 4), directory / "sentencepiece.model", size=40)
+    vocab = train_vocab(iter(TEXTS * 4), size=40)
     sizes = {"width": 16, "layers": 1, "heads": 2, "ffn_width": 16}
     return str(save_random(directory / "encoder", "tlaser", vocab, sizes, languages=("en",)))
 

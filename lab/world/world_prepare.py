@@ -55,7 +55,7 @@ def main() -> None:
     model.pieces.extend(pieces)
     model.trainer_spec.vocab_size = len(pieces)
     vocab = Vocab(model.SerializeToString())
-    vocab.save(args.output / "sentencepiece.model")
+    (args.output / "sentencepiece.model").write_bytes(vocab.model_bytes)
     tokens, offsets = encoded(vocab, texts)
     options = StaticOptions(vocab.size, features=FEATURES, feature_rows=FEATURE_ROWS)
     keys, share = choose_keys(options, chunks(tokens, offsets, counted(pairs)))

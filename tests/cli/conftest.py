@@ -16,9 +16,9 @@ def model(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def document_encoder(tmp_path_factory):
+def document_encoder():
     """An encoder of the documents of `files`."""
-    return make_encoder(tmp_path_factory.mktemp("vocab") / "sentencepiece.model")
+    return make_encoder()
 
 
 @pytest.fixture

@@ -66,9 +66,9 @@ def lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def make_encoder(path):
-    """An encoder whose vocabulary is trained to a path."""
-    vocab = train_vocab((text for row in ROWS for text in row["sentences"]), path, size=120)
+def make_encoder():
+    """An encoder and its vocabulary."""
+    vocab = train_vocab((text for row in ROWS for text in row["sentences"]), size=120)
     module = MeanOfTokens(vocab.size)
     params = module.init(jax.random.key(0), np.ones((1, 8), np.int32))["params"]
     return Encoder(

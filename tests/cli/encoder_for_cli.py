@@ -20,6 +20,6 @@ def made_up_sentences(count: int, seed: int = 0) -> list[str]:
 
 def write_encoder(directory: Path, seed: int = 0) -> Path:
     """Writes a small T-LASER."""
-    vocab = train_vocab(iter(made_up_sentences(200, seed)), directory / "v.model", size=100)
+    vocab = train_vocab(iter(made_up_sentences(200, seed)), size=100)
     sizes = {"width": 16, "layers": 1, "heads": 2, "ffn_width": 16}
     return save_random(directory / "model", "tlaser", vocab, sizes, training={"steps": 0})

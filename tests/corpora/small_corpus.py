@@ -8,9 +8,9 @@ from xling_jax import options
 from xling_jax.corpora import prepare as prepare_lib
 from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.corpora.options import Preparation, VocabOptions
-from xling_jax.corpora.prepared import PreparedData
 from xling_jax.corpora.readers.base import Row
 from xling_jax.corpora.specs import read_corpus
+from xling_jax.corpora.stages import PreparedData
 
 WORDS = {
     "de": ["Haus", "Baum", "Straße", "Wasser", "Brot", "Himmel", "Licht", "Vogel", "Stein"],
@@ -53,6 +53,11 @@ def prepare(*, workdir: Path, **given) -> PreparedData:
     how = ("num_workers", "open_teacher", "keep")
     how = {name: given.pop(name) for name in how if name in given}
     return prepare_lib.prepare(preparation(**given), workdir=workdir, **how)
+
+
+def vocab_path(prepared: PreparedData) -> Path:
+    """The SentencePiece model of a workdir."""
+    return prepared.directory.parent / "vocab" / "sentencepiece.model"
 
 
 def settings(*specs: str, **changes) -> dict:

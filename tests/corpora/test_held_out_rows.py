@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from tests.corpora.small_corpus import WORDS, prepare, settings, tree, write_corpus
+from tests.corpora.small_corpus import WORDS, prepare, settings, tree, vocab_path, write_corpus
 from xling_jax.corpora.held_out import file_hashes
-from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.shards import VALIDATION, PairTokens
+from xling_jax.corpora.stages import load_prepared
 from xling_jax.files.hashes import content_hash
 from xling_jax.text.vocab import Vocab
 
@@ -40,7 +40,7 @@ def test_pairs_for_validation_are_taken_out_with_all_their_copies(corpus, tmp_pa
     found = {}
     for name, specs in (("a", (corpus, copy)), ("b", (copy, corpus))):
         made = prepare(workdir=tmp_path / name, **settings(*specs, validation_pairs=20))
-        vocab = Vocab(made.vocab_path)
+        vocab = Vocab(vocab_path(made))
         for pair in made.pairs:
             held = rows_of(made.directory / VALIDATION, pair, vocab)
             trained = rows_of(made.directory, pair, vocab)
@@ -109,7 +109,7 @@ def test_evaluation_files_are_held_out_and_counted_file_by_file(corpus, tmp_path
     }
     assert json.loads((tmp_path / "w/data/counts.json").read_text("utf-8")) == made.counts
     texts = {
-        text for row in rows_of(made.directory, "de-en", Vocab(made.vocab_path)) for text in row
+        text for row in rows_of(made.directory, "de-en", Vocab(vocab_path(made))) for text in row
     }
     assert english.lower() not in texts
     # What data.exclude names already makes no difference: such a run of 0.2 goes on.

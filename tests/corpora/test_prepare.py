@@ -10,14 +10,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.corpora.small_corpus import preparation, prepare, settings, tree, write_corpus
+from tests.corpora.small_corpus import (
+    preparation,
+    prepare,
+    settings,
+    tree,
+    vocab_path,
+    write_corpus,
+)
 from xling_jax.corpora import pair_tokens, vocabulary
 from xling_jax.corpora import prepare as prepare_lib
 from xling_jax.corpora.cleaning import REASONS
 from xling_jax.corpora.options import VocabOptions
-from xling_jax.corpora.prepared import is_made_with, load_prepared
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.shards import PairTokens
+from xling_jax.corpora.stages import is_made_with, load_prepared
 from xling_jax.files.whole import read_json, write_record
 from xling_jax.text.vocab import Vocab, parse_sentencepiece, train_vocab
 
@@ -33,7 +40,7 @@ def test_rows_come_out_aligned_and_decodable(corpus, tmp_path):
     prepared = prepare(workdir=tmp_path / "w", **settings(corpus))
     assert prepared.pairs == ("de-en", "en-fr")
     assert prepared == load_prepared(tmp_path / "w")
-    vocab = Vocab(prepared.vocab_path)
+    vocab = Vocab(vocab_path(prepared))
     assert vocab.size == 80
     tokens = PairTokens(prepared.directory / "de-en")
     lines = (tmp_path / "corpus.tsv").read_text("utf-8").lower().splitlines()[1:]
@@ -260,7 +267,7 @@ def test_an_added_corpus_alone_is_cleaned(corpus, tmp_path, monkeypatch):
 def test_a_given_vocabulary_with_capitals_that_never_occur_is_named(tmp_path, lowercase, caplog):
     text = ["Haus und Hof", "Haus und Garten", "Hof und Garten"] * 5
     model = tmp_path / "cased.model"
-    train_vocab(text, model, size=30, layout="dual", lowercase=False)
+    model.write_bytes(train_vocab(text, size=30, layout="dual", lowercase=False).model_bytes)
     options = VocabOptions(model=str(model), lowercase=lowercase)
     vocabulary.given_vocab(SimpleNamespace(vocab=options, layout="dual"))
     assert ("cased.model: " in caplog.text and "vocab.lowercase=False" in caplog.text) == lowercase
@@ -372,10 +379,10 @@ def test_a_moved_corpus_is_the_same_corpus(corpus, tmp_path, kind):
 
 def test_a_damaged_vocabulary_is_made_again(corpus, tmp_path):
     first = prepare(workdir=tmp_path / "w", **settings(corpus))
-    content = first.vocab_path.read_bytes()
-    first.vocab_path.write_bytes(content[: len(content) // 2])
+    content = vocab_path(first).read_bytes()
+    vocab_path(first).write_bytes(content[: len(content) // 2])
     assert prepare(workdir=tmp_path / "w", **settings(corpus)) == first
-    assert first.vocab_path.read_bytes() == content
+    assert vocab_path(first).read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["de.tokens.npy", "en.offsets.npy"])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.corpora.small_corpus import prepare, settings, write_corpus
-from xling_jax.corpora.prepared import load_prepared
+from tests.corpora.small_corpus import prepare, settings, vocab_path, write_corpus
+from xling_jax.corpora.stages import load_prepared
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -37,7 +37,6 @@ def test_a_corpus_without_usable_rows_is_named(tmp_path, content, message):
 def test_wrong_arguments_are_explained_before_data_is_touched(corpus, tmp_path):
     for changes, message in [
         ({"pairs": ("de-xx",)}, "data.pairs: unknown language 'xx'; known: de, en, fr"),
-        ({"pairs": "de-en"}, "data.pairs must be a list"),
         ({"pairs": ()}, "data.pairs must be a list of at least one"),
         ({"corpora": ()}, "data.corpora must be a list of at least one"),
         ({"corpora": (corpus, corpus)}, "data.corpora: tsv:.*corpus.tsv is named twice"),
@@ -68,7 +67,7 @@ def test_a_missing_corpus_is_an_error_before_the_first_is_cleaned(corpus, tmp_pa
 
 def test_a_vocabulary_of_another_family_is_refused(corpus, tmp_path):
     dual = prepare(workdir=tmp_path / "a", **settings(corpus, layout="dual"))
-    vocab = {"model": str(dual.vocab_path)}
+    vocab = {"model": str(vocab_path(dual))}
     with pytest.raises(ValueError, match="the layout 'laser' needs"):
         prepare(workdir=tmp_path / "w", **settings(corpus, vocab=vocab))
 

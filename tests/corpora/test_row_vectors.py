@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.corpora.small_corpus import WORDS, prepare, settings, tree, write_corpus
-from xling_jax.corpora.prepared import load_prepared
+from tests.corpora.small_corpus import WORDS, prepare, settings, tree, vocab_path, write_corpus
 from xling_jax.corpora.row_vectors import RowVectors
 from xling_jax.corpora.shards import PairTokens
+from xling_jax.corpora.stages import load_prepared
 from xling_jax.encode.teacher import principal_axes
 from xling_jax.text.vocab import Vocab
 from xling_jax.train.batches import DataOptions, TranslationBatches
@@ -77,7 +77,7 @@ def test_vectors_belong_to_the_rows_whatever_is_dropped_and_held_out(corpus, tmp
     prepared = run(tmp_path, corpus, WordCounts(), **changes)
     dropped = prepared.counts["corpora"][corpus]["de-en"]
     assert dropped["too_long"] and dropped["validation"] == 11
-    vocab = Vocab(prepared.vocab_path)
+    vocab = Vocab(vocab_path(prepared))
     check_rows(prepared.directory, vocab)
     check_rows(prepared.directory / "validation", vocab)
     with pytest.raises(ValueError, match="en-fr/fr.npy: missing or damaged vectors of the teacher"):
@@ -95,7 +95,7 @@ def test_a_flipped_bit_in_the_vectors_is_found(corpus, tmp_path):
 
 def test_a_wider_teacher_is_cut_to_the_axes_that_its_vectors_have(corpus, tmp_path):
     prepared = run(tmp_path, corpus, WordCounts(), width=9)
-    check_rows(prepared.directory, Vocab(prepared.vocab_path), width=9, cosines_only=True)
+    check_rows(prepared.directory, Vocab(vocab_path(prepared)), width=9, cosines_only=True)
     vectors = np.load(prepared.directory / "teacher/de-en/de.npy").astype(np.float32)
     assert vectors.shape[1] == 9
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
@@ -156,7 +156,7 @@ def test_text_without_translations_is_a_pair_of_a_language_with_itself(tmp_path)
     (entry,) = batches.plan.one_pass(number)
     batch = batches.read(entry)
     np.testing.assert_array_equal(batch["source_tokens"], batch["target_tokens"])
-    vocab, real = Vocab(prepared.vocab_path), entry.rows >= 0
+    vocab, real = Vocab(vocab_path(prepared)), entry.rows >= 0
     texts = [vocab.decode(row[row != 0]) for row in batch["source_tokens"][real]]
     assert sorted(texts) == sorted(text.lower() for text in alone)
     expected = np.concatenate(list(WordCounts().encode_stream(texts)))

@@ -45,9 +45,8 @@ def sentences():
 
 
 @pytest.fixture(scope="session")
-def vocab(sentences, tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocab") / "sentencepiece.model"
-    return train_vocab((text for text in sentences if text.strip()), path, size=120)
+def vocab(sentences):
+    return train_vocab((text for text in sentences if text.strip()), size=120)
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ def made(tmp_path_factory):
     rows = write_rows(place / "dev.tsv", sentences(1200, 1, 3))
     names = [text(code, [word]) for code in "de" for word in range(WORDS)]
     lines = (name for name in names for _ in range(3))
-    vocab = train_vocab(lines, place / "v.model", size=2 * WORDS + 4, model_type="word")
+    vocab = train_vocab(lines, size=2 * WORDS + 4, model_type="word")
     random = np.random.default_rng(0)
     meaning = random.normal(0, 1, (WORDS, WIDTH))
     table = np.zeros((-(-vocab.size // 128) * 128, WIDTH), np.float32)

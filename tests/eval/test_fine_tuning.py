@@ -77,8 +77,8 @@ def test_training_equals_pytorch():
     np.testing.assert_array_equal(kept.network(tokens), seen[1])
 
 
-def test_a_task_tunes_the_encoder_and_leaves_it_as_it_was(tmp_path, monkeypatch):
-    encoder = documents_for_cli.make_encoder(tmp_path / "m.model")
+def test_a_task_tunes_the_encoder_and_leaves_it_as_it_was(monkeypatch):
+    encoder = documents_for_cli.make_encoder()
     before = jax.device_get(encoder.params)
     schedule = fine_tuning.Schedule(learning_rate=0.05, batch_size=8, num_epochs=30, dropout=0.0)
     monkeypatch.setitem(fine_tuning.train.__kwdefaults__, "schedule", schedule)
@@ -100,8 +100,8 @@ def test_a_task_tunes_the_encoder_and_leaves_it_as_it_was(tmp_path, monkeypatch)
         task.measure(xling_jax.load("mini"), data)
 
 
-def test_tokens_are_those_that_the_encoder_reads(tmp_path):
-    encoder = documents_for_cli.make_encoder(tmp_path / "m.model").with_prompt("query ")
+def test_tokens_are_those_that_the_encoder_reads():
+    encoder = documents_for_cli.make_encoder().with_prompt("query ")
     texts = [documents_for_cli.ROWS[0]["sentences"][0], "", "x " * 100]
     tokens = encoder.tokenize(texts)
     assert encoder.tokenize([]).shape == (0, 1)

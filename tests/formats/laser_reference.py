@@ -89,7 +89,8 @@ def write_checkpoint(path, pieces, num_layers=1, **changes):
 
 def write_laser2(directory, sentences, num_layers=1, size=120):
     """Writes laser2.pt and laser2.spm; the dictionary has another order, and lacks some pieces."""
-    vocab = train_vocab(sentences, directory / "laser2.spm", size=size)
+    vocab = train_vocab(sentences, size=size)
+    (directory / "laser2.spm").write_bytes(vocab.model_bytes)
     pieces = sorted(vocab.pieces()[4:], reverse=True)
     write_checkpoint(directory / "laser2.pt", [*pieces[:-15], "☃"], num_layers)
     return directory / "laser2.pt"

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.cli.encoder_for_cli import write_encoder
-from tests.corpora.small_corpus import prepare, settings, write_corpus
+from tests.corpora.small_corpus import prepare, settings, vocab_path, write_corpus
 from xling_jax.corpora.held_out import file_hashes
-from xling_jax.corpora.prepared import load_prepared
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.corpora.specs import read_corpus
+from xling_jax.corpora.stages import load_prepared
 from xling_jax.documents import records
 from xling_jax.encode.model_directory import load_model
 from xling_jax.files.embeddings import read_embeddings
@@ -133,7 +133,7 @@ def _prepare(directory: Path) -> None:
 
 def _read_prepared(directory: Path) -> None:
     data = load_prepared(directory)
-    size = Vocab(data.vocab_path).size
+    size = Vocab(vocab_path(data)).size
     for pair in data.pairs:
         tokens = PairTokens(data.directory / pair, size)
         for code in tokens.languages:

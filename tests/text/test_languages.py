@@ -21,7 +21,7 @@ def test_unknown_code_names_place_known_codes_and_what_was_meant(code, hint):
         languages.check_known(code, ("de", "en", "fr"), "data.pairs")
     assert str(error.value).startswith(f"data.pairs: unknown language {code!r}; known: de, en, fr.")
     assert f"Did you mean {hint}?" in str(error.value)
-    assert languages.check_known("de", ("de", "en"), "--languages") == "de"
+    languages.check_known("de", ("de", "en"), "--languages")
     with pytest.raises(ValueError, match=r"known: de, en\.$"):  # none is near
         languages.check_known("zh", ("de", "en"), "here")
 

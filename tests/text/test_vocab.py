@@ -17,6 +17,7 @@ from xling_jax.text.vocab import (
     text_hash,
     train_vocab,
 )
+from xling_jax.text.vocabularies import write_vocab
 
 _WORDS = ["river", "stone", "bright", "cloud", "winter", "garden", "window", "silver"]
 _WORDS += ["brother", "little", "Straße", "Fluß", "été"]
@@ -61,13 +62,13 @@ def test_same_sentences_and_seed_give_the_same_bytes(sentences, model_type, size
     assert models[0] == models[1]
 
 
-def test_a_word_vocabulary_has_the_frequent_words_and_one_id_for_all_others(sentences, tmp_path):
+def test_a_word_vocabulary_has_the_frequent_words_and_one_id_for_all_others(sentences):
     text = [*sentences, "rare rare", "rarest"]
-    words = train_vocab(text, tmp_path / "word.model", size=4 + 14, model_type="word")
+    words = train_vocab(text, size=4 + 14, model_type="word")
     normal = {f"▁{normalize_text(word)}" for word in _WORDS}
     assert set(words.pieces()) == {*SPECIALS["laser"], *normal, "▁rare"}
     known = {piece: i for i, piece in enumerate(words.pieces())}
-    (ids,) = Vocab(tmp_path / "word.model").encode(["River rarest  stone. rare stone."])
+    (ids,) = words.encode(["River rarest  stone. rare stone."])
     unk = words.unk_id  # One for a run of unknown words.
     assert ids.tolist() == [known["▁river"], unk, known["▁rare"], unk]
     with pytest.raises(ValueError, match="use at most 19, or more text"):
@@ -88,8 +89,8 @@ def test_encode_normalizes_and_keeps_order(vocab):
 
 
 def test_save_load_and_pickle_keep_ids_and_fingerprint(vocab, tmp_path):
-    vocab.save(tmp_path / "a" / "sentencepiece.model")
-    loaded = Vocab(tmp_path / "a" / "sentencepiece.model")
+    write_vocab(vocab, tmp_path)
+    loaded = Vocab(tmp_path / "sentencepiece.model")
     copied = pickle.loads(pickle.dumps(loaded))
     for other in (loaded, copied):
         assert other.fingerprint == vocab.fingerprint

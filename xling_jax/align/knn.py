@@ -5,8 +5,8 @@ backends give the same, exact neighbors: NumPy's BLAS and JAX on its devices. A 
 nearly the same ones among millions in a fraction of the time.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -75,9 +75,8 @@ def top_k(
             backend cannot take the `index`; ImportError if what that needs is not installed.
     """
     queries, keys = _checked(queries, keys, k, memory_mb, ("queries", "keys"))
-    search, choice = find_search(backend, index)
-    options = {"memory_mb": memory_mb, "report": report} | choice
-    found, _ = search(queries, keys, k, both_ways=False, **options)
+    options = {"memory_mb": memory_mb, "report": report}
+    found, _ = find_search(backend, index)(queries, keys, k, both_ways=False, **options)
     return _finite(found, "queries")
 
 
@@ -104,9 +103,8 @@ def top_k_both_ways(
     x, y = _checked(x, y, k, memory_mb, ("x", "y"))
     if not len(x):
         raise ValueError("x must hold at least one row; got none")
-    search, choice = find_search(backend, index)
-    options = {"memory_mb": memory_mb, "report": report} | choice
-    forward, backward = search(x, y, k, both_ways=True, **options)
+    options = {"memory_mb": memory_mb, "report": report}
+    forward, backward = find_search(backend, index)(x, y, k, both_ways=True, **options)
     return _finite(forward, "x"), _finite(backward, "y")
 
 
@@ -118,14 +116,14 @@ def choose_backend(backend: str) -> str:
     return "jax" if has_accelerator() else "numpy"
 
 
-def find_search(backend: str, index: str) -> tuple[Callable, dict[str, Any]]:
-    """The function that searches, and its own arguments; OptionError if they exclude each other."""
+def find_search(backend: str, index: str) -> Callable:
+    """The function that searches; OptionError if a backend and an index exclude each other."""
     if index == EXACT:
-        return _SEARCHES[choose_backend(backend)], {}
+        return _SEARCHES[choose_backend(backend)]
     check_choice("backend", backend, BACKENDS)
     if backend == "jax":
         raise OptionError(f"index={index!r} searches on the CPU; leave out backend='jax'")
-    return knn_index.search, {"index": index}
+    return functools.partial(knn_index.search, index=index)
 
 
 def _checked(

@@ -125,7 +125,7 @@ class Reproduction:
 
     def _share_text(self, experiment: Experiment, workdir: Path) -> None:
         """Begins with the prepared text of another run, if there is one made alike."""
-        from xling_jax.corpora.prepared import is_made_with
+        from xling_jax.corpora.stages import is_made_with
 
         for path in sorted(self.workdir.glob("[!.]*/data/manifest.json")):
             if is_made_with(read_json(path), experiment.preparation):

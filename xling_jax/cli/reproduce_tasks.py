@@ -279,9 +279,10 @@ def _speed(runs: Reproduction, part: Part) -> Measured:
 
 def _memory(runs: Reproduction, part: Part) -> Measured:
     from xling_jax.train.dry_run import planned_memory
+    from xling_jax.train.training import resolve
 
-    _, experiment = runs.experiment(part.encoder)
-    return Measured({Key("memory, MB"): sum(planned_memory(experiment).values()) / 2**20})
+    memory = planned_memory(resolve(runs.experiment(part.encoder)[1]))
+    return Measured({Key("memory, MB"): sum(memory.values()) / 2**20})
 
 
 def _pairs(runs: Reproduction, part: Part) -> Measured:

@@ -122,11 +122,6 @@ def _call(scratch: Path, number: int) -> None:
     _store(scratch / str(number), result)
 
 
-@functools.lru_cache(1)
-def _calls(path: Path) -> tuple[Callable[[Any], Any], list[Any]]:
-    return _load(path)
-
-
 def _read(
     languages: Sequence[str], min_languages: int, work: tuple[Reader, Path]
 ) -> tuple[dict[str, Any], int]:
@@ -169,6 +164,10 @@ def _load(path: Path) -> Any:
     from apache_beam.internal import pickler
 
     return pickler.loads(path.read_bytes(), use_zlib=True)
+
+
+# A worker calls the same function for many items.
+_calls = functools.lru_cache(1)(_load)
 
 
 def _write(path: Path, content: bytes) -> None:

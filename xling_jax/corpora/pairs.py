@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from xling_jax.corpora.readers import READERS
 from xling_jax.corpora.readers.delimited import DelimitedReader, DelimitedTable
-from xling_jax.corpora.readers.tables import HEADER_CELL
+from xling_jax.corpora.readers.tables import HEADER_CELL, Cells
 from xling_jax.corpora.specs import names_kind, open_corpus, split_options, suffix_of, table_reader
 from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, Line, read_line_blocks, shown
 from xling_jax.text.languages import is_iso639, match_code
@@ -47,16 +47,15 @@ def read_pairs(spec: str, languages: Sequence[str] = ()) -> Pairs:
     if isinstance(reader, DelimitedReader) and (is_lines or reader.kind == "tsv"):
         table, columns, codes = _find_sides(reader, languages)
         rows = table.rows([table.columns.index(name) for name in columns])
-        found = ((c.line, c.values, c.problem, c.detail) for c in rows)
-        return Pairs(_gather(shown(table.name), found), codes)
+        return Pairs(_gather(shown(table.name), rows), codes)
     codes = tuple(languages) or reader.languages()
     if len(codes) != 2:
         raise ValueError(
             f"{spec}: pairs have two languages; found {', '.join(codes) or 'none named'}; name "
             "them with --languages SOURCE,TARGET, or columns of a table, ?columns=de:NAME,en:NAME"
         )
-    rows = ((r.line, [r.texts.get(c, "") for c in codes], r.problem, r.detail)
-            for r in reader.rows(codes))  # fmt: skip
+    text_of = lambda row: [row.texts.get(code, "") for code in codes]
+    rows = (Cells(r.line, text_of(r), r.problem, r.detail) for r in reader.rows(codes))
     return Pairs(_gather(spec, rows), codes)
 
 
@@ -101,9 +100,7 @@ def _find_sides(
     return table, [given.get(code, code) for code in chosen], tuple(chosen)
 
 
-def _gather(
-    name: str, rows: Iterable[tuple[int, Sequence[str | None], str | None, str]]
-) -> tuple[list[Line], list[Line]]:
+def _gather(name: str, rows: Iterable[Cells]) -> tuple[list[Line], list[Line]]:
     """The two columns; logs what is broken."""
     columns: tuple[list[Line], list[Line]] = ([], [])
     broken, first = 0, ""

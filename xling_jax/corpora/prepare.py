@@ -49,21 +49,19 @@ from xling_jax.corpora.pair_tokens import (
     ShardWriter,
     write_pair_tokens,
 )
-from xling_jax.corpora.prepared import (
-    PreparedData,
-    changed_options,
-    load_prepared,
-    plain_options,
-    recorded_options,
-)
 from xling_jax.corpora.readers.base import Reader
 from xling_jax.corpora.row_vectors import TEACHER, write_row_vectors
 from xling_jax.corpora.shards import VALIDATION
 from xling_jax.corpora.specs import local_name, names_below, open_corpus
 from xling_jax.corpora.stages import (
     FORMAT_VERSION,
+    PreparedData,
     Stage,
+    changed_options,
+    load_prepared,
     pair_key,
+    plain_options,
+    recorded_options,
     text_key,
     vocab_facts,
     vocab_key,

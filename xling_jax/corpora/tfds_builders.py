@@ -4,7 +4,6 @@ Importing this module registers it, and imports `tensorflow_datasets`.
 """
 
 import collections
-import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
@@ -18,13 +17,6 @@ from xling_jax.corpora.readers.moses import read_moses
 _LANGUAGES = "bg cs da de el en es et fi fr hu it lt lv nl pl pt ro sk sl sv"
 
 
-@dataclasses.dataclass(kw_only=True)
-class PairConfig(tfds.core.BuilderConfig):
-    """Two languages, by their codes in the corpus's file names."""
-
-    languages: tuple[str, ...] = ()
-
-
 class EuroparlV7(tfds.core.GeneratorBasedBuilder):
     """Europarl v7: proceedings of the European Parliament 1996-2011, all pairs of 21 languages.
 
@@ -36,7 +28,7 @@ class EuroparlV7(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("7.1.0")
     RELEASE_NOTES = {"7.1.0": "Pairs without English are joined from the release's own pairs."}
     BUILDER_CONFIGS = [
-        PairConfig(name="-".join(pair), description=f"Europarl v7, {pair}", languages=pair)
+        tfds.core.BuilderConfig(name="-".join(pair), description=f"Europarl v7, {pair}")
         for pair in itertools.combinations(_LANGUAGES.split(), 2)
     ]
 
@@ -44,7 +36,7 @@ class EuroparlV7(tfds.core.GeneratorBasedBuilder):
         return tfds.core.DatasetInfo(
             builder=self,
             description="Sentence-aligned proceedings of the European Parliament, 1996-2011.",
-            features=tfds.features.Translation(languages=self.builder_config.languages),
+            features=tfds.features.Translation(languages=self._codes),
             homepage="https://www.statmt.org/europarl/",
             citation="""
 @inproceedings{koehn-2005-europarl,
@@ -68,8 +60,12 @@ class EuroparlV7(tfds.core.GeneratorBasedBuilder):
         return {f"https://www.statmt.org/europarl/v7/{name}": directory / name for name in names}
 
     @property
+    def _codes(self) -> tuple[str, ...]:
+        return tuple(self.builder_config.name.split("-"))
+
+    @property
     def _others(self) -> list[str]:
-        return [code for code in self.builder_config.languages if code != "en"]
+        return [code for code in self._codes if code != "en"]
 
     def check_archives(self) -> None:
         """Raises if the user has to download an archive first, with the command that does."""

@@ -94,7 +94,7 @@ def make_vocab(
     def save(directory: Path) -> Mapping[str, Any]:
         made = {"fingerprint": vocab.fingerprint, "size": vocab.size, **facts}
         if isinstance(vocab, Vocab):
-            vocab.save(directory / "sentencepiece.model")
+            write_vocab(vocab, directory)
             return made
         (directory / _OTHER_VOCAB).mkdir()
         write_vocab(vocab, directory / _OTHER_VOCAB)
@@ -121,9 +121,6 @@ def _train(preparation: Preparation, given: Vocabulary | None, sentences: Iterab
     return train_vocab(sentences, size=options.size, **how)
 
 
-_ADD_PIECES = "add pieces with --config.vocab.extend=8000"
-
-
 def check_unknown(options: VocabOptions, pairs: Iterable[Mapping[str, Any]]) -> None:
     """Raises ValueError if a given vocabulary knows too little of a language."""
     tokens: Counter[str] = Counter()
@@ -135,8 +132,9 @@ def check_unknown(options: VocabOptions, pairs: Iterable[Mapping[str, Any]]) -> 
     told = lambda least: ", ".join(f"{c} {s:.1%}" for c, s in shares.items() if s > least)
     if too_many := told(options.max_unknown_share):
         # A published tokenizer, a folder, takes no pieces.
-        is_published = Path(options.model).is_dir()
-        way_out = "distill the model (--config distill)" if is_published else _ADD_PIECES
+        way_out = "add pieces with --config.vocab.extend=8000"
+        if Path(options.model).is_dir():
+            way_out = "distill the model (--config distill)"
         raise ValueError(
             f"vocab.model: {options.model} does not know the text: of its pieces are unknown "
             f"{too_many} (vocab.max_unknown_share={options.max_unknown_share}); {way_out}, or take "

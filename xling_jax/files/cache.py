@@ -36,30 +36,25 @@ def keep_compiled_programs() -> None:
 
     if cache_is_chosen() or jax.config.jax_compilation_cache_dir or not keeps_collectives():
         return
-    directory = cache_directory()
-    with contextlib.suppress(OSError):
-        if directory:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if directory and os.access(directory, os.W_OK):
-        jax.config.update("jax_compilation_cache_dir", str(directory))
-        # Encoders compile a program for each length; JAX keeps only those that took a second.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def cache_directory() -> Path | None:
-    """`$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`; None without a home directory."""
-    top = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        # The XDG Base Directory Specification says to ignore relative paths.
-        return Path(top if os.path.isabs(top) else Path.home() / ".cache", "xling_jax")
-    except RuntimeError:
-        return None
+    with contextlib.suppress(OSError, OptionError):
+        directory = cache_for("")
+        if os.access(directory, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(directory))
+            # Encoders compile a program for each length; JAX keeps only those that took a second.
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def cache_for(kind: str) -> Path:
-    """A directory in the cache, made if needed; OptionError if there is no place for it."""
-    directory = cache_directory()
-    if directory is None:
-        raise OptionError("there is no place for a cache: set XDG_CACHE_HOME or HOME")
-    (directory / kind).mkdir(mode=0o700, parents=True, exist_ok=True)
-    return directory / kind
+    """A directory in the user's cache, made if needed; OptionError if there is no place for it.
+
+    The cache is `$XDG_CACHE_HOME/xling_jax`, else `~/.cache/xling_jax`.
+    """
+    top = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The XDG Base Directory Specification says to ignore relative paths.
+        directory = Path(top if os.path.isabs(top) else Path.home() / ".cache", "xling_jax", kind)
+    except RuntimeError:  # without a home directory
+        message = "there is no place for a cache: set XDG_CACHE_HOME or HOME"
+        raise OptionError(message) from None
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory

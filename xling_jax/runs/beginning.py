@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xling_jax.corpora.shards import PairTokens, pair_name
+from xling_jax.corpora.shards import PairTokens
 from xling_jax.corpora.specs import local_name
 from xling_jax.options import OptionError, require_file, wrong_use
-from xling_jax.text.languages import parse_pair
 from xling_jax.train.options import COOCCURRENCE
 
 if TYPE_CHECKING:
@@ -61,9 +60,9 @@ class Beginning:
         from xling_jax.train import warm_start
 
         model = self._model(vocab) if self.model_directory else None
-        names = {pair_name(*parse_pair(p, allow_same=True)) for p in self.experiment.data.pairs}
+        names = self.experiment.preparation.pairs
         # Opened only where they are read: that checks their hashes.
-        pairs = lambda: [PairTokens(data / name, vocab.size) for name in sorted(names)]
+        pairs = lambda: [PairTokens(data / name, vocab.size) for name in names]
         encoder = self.experiment.model.encoder
         if getattr(encoder, "features", 0) and not (model and "feature_keys" in model.params):
             encoder = encoder.clone(vocab_size=vocab.size)

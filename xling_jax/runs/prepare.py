@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from xling_jax.corpora.prepare import Engine, prepare
-from xling_jax.corpora.prepared import PreparedData
 from xling_jax.corpora.specs import local_name
+from xling_jax.corpora.stages import PreparedData
 from xling_jax.encode.teacher import Teacher
 from xling_jax.files.progress import counted
 from xling_jax.options import OptionError, wrong_use

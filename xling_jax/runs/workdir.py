@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax.corpora.options import Preparation
-from xling_jax.corpora.prepared import PreparedData, is_made_with, load_prepared
+from xling_jax.corpora.stages import PreparedData, is_made_with, load_prepared
 from xling_jax.corpora.vocabulary import prepared_vocab
 from xling_jax.files import urls
 from xling_jax.files.cache import cache_for

@@ -111,17 +111,13 @@ def check_languages(codes: Sequence[str]) -> tuple[str, ...]:
     return tuple(codes)
 
 
-def check_known(code: str, known: Sequence[str], where: str) -> str:
-    """Returns `code` if it is one of the `known` languages.
-
-    ValueError otherwise, with similar ones, and `where` it was asked for ("--languages").
-    """
+def check_known(code: str, known: Sequence[str], where: str) -> None:
+    """Raises ValueError with near codes for one, asked for in `where`, that is not `known`."""
     if code not in known:
         raise ValueError(
             f"{where}: unknown language {code!r:.60}; known: {', '.join(known) or 'none'}."
             f"{_suggestion(code, known)}"
         )
-    return code
 
 
 def parse_pair(pair: str, allow_same: bool = False) -> tuple[str, str]:

@@ -17,7 +17,6 @@ from typing import Any, Self
 import numpy as np
 import sentencepiece
 
-from xling_jax.files.whole import write_whole
 from xling_jax.registry import check_choice
 from xling_jax.text.vocabularies import (
     SENTENCEPIECE_FILE,
@@ -163,16 +162,9 @@ class Vocab(Vocabulary):
             digest.update(b"moses")
         return digest.hexdigest()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to a file, whole or not at all; creates its directory."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, self.model_bytes)
-
 
 def train_vocab(
     sentences: Iterable[str],
-    path: str | os.PathLike[str] | None = None,
     *,
     size: int,
     layout: str = "laser",
@@ -186,12 +178,12 @@ def train_vocab(
 
     Options are those of `corpora.options.VocabOptions`; the layout, a key of `SPECIALS`, fixes the
     ids of the special tokens. Text is normalized here; SentencePiece holds all of it in memory.
-    Without a path nothing is written. With the type `word`, a run of other words becomes one
-    `unk_id`, and punctuation belongs to the word that it touches: "dog" and "dog." are different
-    words. Text in a script without spaces is almost all unknown.
+    With the type `word`, a run of other words becomes one `unk_id`, and punctuation belongs to the
+    word that it touches: "dog" and "dog." are different words. Text in a script without spaces is
+    almost all unknown.
 
     ValueError for an unknown layout or model type, no text, or a size that the text cannot fill or
-    that is below its number of characters; OSError if `path` cannot be written.
+    that is below its number of characters.
     """
     check_choice("vocab.model_type", model_type, MODEL_TYPES)
     # SentencePiece turns an exception in its input into a RuntimeError with a C++ file name.
@@ -228,10 +220,7 @@ def train_vocab(
         if failure is not None:
             raise failure from None
         raise ValueError(_explain(str(error), size, count)) from error
-    vocab = Vocab(model.getvalue(), lowercase=lowercase, moses=moses)
-    if path is not None:
-        vocab.save(path)
-    return vocab
+    return Vocab(model.getvalue(), lowercase=lowercase, moses=moses)
 
 
 def extended(

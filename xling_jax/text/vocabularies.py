@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from xling_jax.files.untrusted import parse_json
+from xling_jax.files.untrusted import named, parse_json
 from xling_jax.registry import Registry
 
 SENTENCEPIECE_FILE = "sentencepiece.model"
@@ -183,10 +183,9 @@ def load_sentencepiece(content: bytes, where: str) -> Any:
 
 def decode_file(files: Mapping[str, bytes], name: str) -> str:
     """Returns the text of a file; raises ValueError if it is missing or not UTF-8."""
-    try:
-        return require_file(files, name).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: not UTF-8 text: {error}") from error
+    content = require_file(files, name)
+    with named(f"{name}: not UTF-8 text"):
+        return content.decode("utf-8")
 
 
 def read_dictionary(files: Mapping[str, bytes], name: str) -> dict[str, int]:

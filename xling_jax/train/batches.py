@@ -108,7 +108,6 @@ class DataOptions:
         check_number(self.accumulation_steps, "data.accumulation_steps", 1, below=1e5)
         check_number(self.sampling_exponent, "data.sampling_exponent", 0, below=10)
         check_number(self.longest_bucket, "data.longest_bucket", 3)
-        check_number(self.validation_pairs, "data.validation_pairs", 0)
         self.directions()
         self.buckets()
 

@@ -17,7 +17,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,6 +26,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
 
+from xling_jax.files.untrusted import named
 from xling_jax.files.whole import write_whole
 from xling_jax.train.identity import difference
 from xling_jax.train.integrity import array_hashes, seal, unseal
@@ -113,13 +114,11 @@ class Checkpoints:
         }
         items = {"state": ocp.args.StandardSave(state)}
         items["identity"] = ocp.args.JsonSave(seal(record))
-        try:
+        with self._naming_failures():
             self._manager.wait_until_finished()
             self._delete_files()
             self._dev[step] = metrics
             self._manager.save(step, args=ocp.args.Composite(**items))
-        except Exception as error:
-            raise self._failed(error) from error
 
     def add_evaluation(
         self, step: int, metrics: Mapping[str, float], progress: Mapping[str, Any]
@@ -135,10 +134,8 @@ class Checkpoints:
             record |= {"metrics": self._dev[step], "progress": record["progress"] | progress}
             # Object stores do nothing by halves.
             write = file.write_text if self._is_remote else functools.partial(write_whole, file)
-            try:
+            with self._naming_failures():
                 write(json.dumps(seal(record)))
-            except Exception as error:
-                raise self._failed(error) from error
         _meet("an evaluation is added")
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, int, Mapping[str, Any]]:
@@ -275,11 +272,9 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Waits until everything is on disk; raises OSError if writing failed."""
-        try:
+        with self._naming_failures():
             self._manager.wait_until_finished()
             self._delete_files()
-        except Exception as error:
-            raise self._failed(error) from error
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -302,17 +297,21 @@ class Checkpoints:
             with contextlib.suppress(Exception):  # it says again what `wait` has said
                 self._manager.close()
 
-    def _failed(self, error: Exception) -> Exception:
-        """If the disk is at fault, an OSError that names the directory and the last checkpoint."""
-        reason = next((known for known in _DISK_ERRORS if known in str(error)), None)
-        # Failures of an object store come as many kinds of exceptions.
-        if reason is None and not isinstance(error, OSError) and not self._is_remote:
-            return error
-        way_out = "see why" if self._is_remote else "make room"
-        return OSError(
-            f"{self._directory}: writing a checkpoint failed: {reason or _reason(error)}; the last "
-            f"good checkpoint is {self.latest_step()}; {way_out} and start the same command again"
-        )
+    @contextlib.contextmanager
+    def _naming_failures(self) -> Iterator[None]:
+        """If the disk is at fault, an OSError names the directory and the last checkpoint."""
+        try:
+            yield
+        except Exception as error:
+            reason = next((known for known in _DISK_ERRORS if known in str(error)), None)
+            # Failures of an object store come as many kinds of exceptions.
+            if reason is None and not isinstance(error, OSError) and not self._is_remote:
+                raise
+            way_out, step = "see why" if self._is_remote else "make room", self.latest_step()
+            raise OSError(
+                f"{self._directory}: writing a checkpoint failed: {reason or _reason(error)}; the "
+                f"last good checkpoint is {step}; {way_out} and start the same command again"
+            ) from error
 
 
 def score(value: float, goal: str) -> float:
@@ -394,10 +393,8 @@ def _meet_unless_failed(*, key: str, timeout_ms: int) -> None:
 
 def _read_record(path: epath.Path) -> dict[str, Any]:
     """The record of a checkpoint; ValueError if it is damaged, OSError if it cannot be read."""
-    try:
+    with named(_RECORD):
         return unseal((path / _RECORD).read_text())
-    except ValueError as error:
-        raise ValueError(f"{_RECORD}: {error}") from error
 
 
 def _read_state(path: epath.Path, shapes: TrainState) -> TrainState:

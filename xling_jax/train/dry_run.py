@@ -52,10 +52,9 @@ def update_memory(training: Training, mesh: Mesh, compiled: Any) -> dict[str, in
     }
 
 
-def planned_memory(experiment: Experiment) -> dict[str, int]:
+def planned_memory(training: Training) -> dict[str, int]:
     """Memory of one device for an update of the longest bucket; compiles it, runs nothing."""
-    mesh, data = make_mesh(**experiment.mesh), experiment.data
-    training = resolve(experiment)
+    mesh, data = make_mesh(**training.experiment.mesh), training.experiment.data
     compiled = compile_update(training, mesh, data.buckets()[-1], data.has_both)
     return update_memory(training, mesh, compiled)
 
@@ -104,7 +103,7 @@ def describe(experiment: Experiment) -> str:
             f"up to {data.longest_bucket} tokens. Some possible ones:",
         ]
     lines += _flops(training, buckets)
-    memory = planned_memory(experiment)
+    memory = planned_memory(training)
     lines.append(f"memory per device {sum(memory.values()) / _GIB:.3f} GiB")
     lines += [f"  {name:15} {size / _GIB:.3f}" for name, size in memory.items()]
     dtype, platform = compute_dtype(experiment.compute_dtype).name, mesh.devices.flat[0].platform

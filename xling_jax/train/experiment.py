@@ -26,6 +26,7 @@ from xling_jax.corpora.cleaning import CleaningRules
 from xling_jax.corpora.options import Preparation, VocabOptions
 from xling_jax.corpora.shards import pair_name
 from xling_jax.devices import DTYPES
+from xling_jax.files.untrusted import named
 from xling_jax.models.dual import TokenDistributionHead
 from xling_jax.models.layers import DROPOUT_GENERATORS
 from xling_jax.models.registry import (
@@ -162,11 +163,8 @@ class Experiment:
     def recorded(cls, config: Mapping[str, Any], path: str) -> "Experiment":
         """The experiment of a `config.json`; ValueError if its version had other options."""
         values = {name: value for name, value in config.items() if name != "version"}
-        try:
+        with named(f"{path}: xling_jax {config.get('version')} wrote it"):
             return cls.of(with_tuples(values))
-        except ValueError as error:
-            version = config.get("version")
-            raise ValueError(f"{path}: xling_jax {version} wrote it: {error}") from error
 
     def replace(self, values: Mapping[str, Any]) -> "Experiment":
         """The same with other values, such as `{"data.corpora": ("tsv:mine.tsv",)}`."""
