@@ -38,7 +38,7 @@ def test_inputs_are_copied_and_outputs_appear_when_the_command_succeeds(store):
         assert Path(args.data[0], "table.md").read_text() == "|"
         assert (args.data[1], args.model) == ("here", "name")
         assert args.words[-1] == f"{URL}/a.de.gz"
-        assert Path(args.output).name == "best" and args.is_remote
+        assert Path(args.output).name == "best"
         Path(args.output, "deep").mkdir(parents=True)
         Path(args.output, "deep/x").write_text("1")
         assert "best/deep/x" not in there(store)

@@ -8,6 +8,7 @@ from xling_jax.config import load
 from xling_jax.corpora.pair_tokens import ShardWriter
 from xling_jax.encode import model_directory
 from xling_jax.options import OptionError
+from xling_jax.runs import export
 from xling_jax.runs.beginning import Beginning
 from xling_jax.runs.export import export_encoder, make_encoder
 from xling_jax.runs.prepare import check_teacher
@@ -80,7 +81,7 @@ def test_a_run_takes_the_preprocessing_of_a_model_and_keeps_its_own_length(tmp_p
 
 def test_an_export_records_where_the_encoder_began_and_its_dropout(tmp_path, monkeypatch):
     saved = {}
-    monkeypatch.setattr(model_directory, "save_model", lambda path, **given: saved.update(given))
+    monkeypatch.setattr(export, "save_model", lambda path, **given: saved.update(given))
     words = ["--config.train.model_init=mini", "--config.encoder.token_dropout=0.3"]
     experiment = load("finetune", words)
     vocab = Vocab(MINI / "sentencepiece.model")
@@ -93,7 +94,7 @@ def test_an_export_records_where_the_encoder_began_and_its_dropout(tmp_path, mon
 
 def test_prompts_width_and_origin_of_the_model_that_a_run_began_with(tmp_path, monkeypatch):
     saved = {}
-    monkeypatch.setattr(model_directory, "save_model", lambda path, **given: saved.update(given))
+    monkeypatch.setattr(export, "save_model", lambda path, **given: saved.update(given))
     use = {"prompts": {"query": "q: "}, "default_prompt": "query", "truncate_dim": 8}
     origin = {"source": "org/name", "license": "mit"}
     recorded = json.loads((MINI / "config.json").read_bytes()) | {"training": origin | {"a": 1}}

@@ -12,7 +12,6 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,12 +38,10 @@ from xling_jax.documents.records import (
     read_folder,
 )
 from xling_jax.encode.documents import MODES, MODES_HELP, write_mapped
+from xling_jax.encode.encoder import Encoder
 from xling_jax.files.lines import shown
 from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError, option
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xling_jax.align.pair_files import Layout, check_format, open_output, output_files, write_pairs
 from xling_jax.align.sentences import SentenceAligner
@@ -31,14 +30,12 @@ from xling_jax.cli.arguments import (
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner
 from xling_jax.documents.records import Documents, number_sentences, read_pairs_of_ids
+from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.sentence_alignment import align_pairs
 from xling_jax.files.lines import iterate_lines, shown
 from xling_jax.files.progress import Progress, counted
 from xling_jax.options import OptionError
 from xling_jax.text.splitting import SPLITTERS, SPLITTERS_HELP
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from xling_jax.cli.options import flag, words
 from xling_jax.config import load_options
-from xling_jax.corpora.specs import local_names
+from xling_jax.corpora.specs import local_names, names_kind, split_options
 from xling_jax.devices import DTYPES
 from xling_jax.files import urls
 from xling_jax.files.cache import cache_for
@@ -124,7 +124,9 @@ def check_sides(
     ready = [bool(getattr(args, name)) for name in vectors]
     if not args.model and not all(ready):
         raise OptionError("--model is required, or --source-embeddings and --target-embeddings")
-    check_vector_options(args)
+    for name in ("dtype", "truncate_dim"):
+        if not args.model and (value := getattr(args, name)) is not None:
+            raise OptionError(f"{flag(name)} {value}: requires --model")
     if args.model and all(ready):
         raise OptionError("--model: both sides have vectors, so there is nothing to embed")
     if args.dim is not None and (args.dim < 1 or not any(ready)):
@@ -137,8 +139,6 @@ def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = Fa
 
     A corpus `KIND:WHERE` is left to its reader, and so are options after a path.
     """
-    from xling_jax.corpora.specs import names_kind, split_options
-
     for path in _paths(getattr(args, name)):
         if path == "-" or names_kind(path):
             continue
@@ -148,8 +148,6 @@ def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = Fa
 
 def matching_files(paths: Sequence[str], argument: str) -> list[str]:
     """The files that patterns match, in the order of their names, and other paths as they are."""
-    from xling_jax.corpora.specs import split_options
-
     found: list[str] = []
     for path in paths:
         pattern, options = split_options(path)
@@ -246,14 +244,6 @@ def optional_config(args: argparse.Namespace) -> dict[str, Any] | None:
     return None
 
 
-def check_vector_options(args: argparse.Namespace) -> None:
-    """Raises `OptionError` if `--dtype` or `--truncate-dim` is given without `--model`."""
-    for name in ("dtype", "truncate_dim"):
-        value = getattr(args, name)
-        if value is not None and not args.model:
-            raise OptionError(f"{flag(name)} {value}: requires --model")
-
-
 def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None) -> "Encoder":
     """Loads the encoder of a command with the arguments of `add_vector_options`."""
     import xling_jax
@@ -274,8 +264,7 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
 def local_arguments(args: argparse.Namespace) -> Iterator[None]:
     """Gives a command paths on this machine for the URLs among its arguments, during a block.
 
-    An output is copied to its URL when the block ends without an error. `args` gets `is_remote`,
-    True if the output is at a URL.
+    An output is copied to its URL when the block ends without an error.
     """
     local_only = {"workdir"} if args.command not in _HAVE_WORKDIRS else set()
     local_only |= {"model"} if args.command == "calibrate" else set()  # it writes into it
@@ -285,17 +274,15 @@ def local_arguments(args: argparse.Namespace) -> Iterator[None]:
             needs = f"xling {args.command} needs a local directory"
             raise OptionError(f"{flag(name)} {given[name]}: {needs}")
     url = given.get("output")
-    args.is_remote = urls.is_url(url)
     for name in given.keys() - {"output", "words", "workdir", "config", "config_overrides"}:
         given[name] = local_names(given[name])
-    if not args.is_remote:
+    if not urls.is_url(url):
         yield
         return
     url = url.rstrip("/")
     with wrong_use():
-        is_there = not given.get("overwrite") and urls.exists(url)
-    if is_there:
-        raise OptionError(f"{url}: exists; choose another --output or add --overwrite")
+        if not given.get("overwrite") and urls.exists(url):
+            raise ValueError(f"{url}: exists; choose another --output or add --overwrite")
     local = cache_for("outputs") / url.rpartition("/")[2]
     with temporary_directory(local) as directory:
         args.output = str(directory / local.name)

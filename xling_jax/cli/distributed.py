@@ -87,7 +87,7 @@ def joined(args: argparse.Namespace) -> Iterator[Processes]:
             *(jax.process_index(), jax.process_count()),
             *(jax.local_device_count(), jax.device_count()),
         )
-        yield Processes(jax.process_index(), jax.process_count(), meet)
+        yield Processes(jax.process_index(), meet)
     except BaseException as error:
         # As `main` ends for an error.
         status = 2 if isinstance(error, OptionError) else 1

@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from xling_jax.cli.arguments import MODEL_HELP, add_output, choose_checkpoints, refuse_existing
+from xling_jax.encode.model_directory import find_model_directory, load_model, save_changed
 from xling_jax.formats.registry import EXPORTERS
 from xling_jax.models.row_storage import STORAGES
 from xling_jax.options import OptionError, wrong_use
@@ -83,8 +84,6 @@ def run(args: argparse.Namespace) -> None:
 
 def export_to(args: argparse.Namespace) -> None:
     """Writes the encoder of `--model` in the format of `--to`."""
-    from xling_jax.encode.model_directory import find_model_directory
-
     directory = find_model_directory(args.model)
     facts = EXPORTERS[args.to](directory, args.output, overwrite=args.overwrite)
     described = "; ".join(f"{name.replace('_', ' ')}: {_fact(v)}" for name, v in facts.items())
@@ -99,8 +98,6 @@ def _fact(value: Any) -> str:
 
 def export_static(args: argparse.Namespace) -> None:
     """Writes the static encoder of `--model` in fewer dimensions or bits."""
-    from xling_jax.encode.model_directory import find_model_directory, load_model, save_changed
-
     spec = load_model(find_model_directory(args.model))
     config = spec.config
     if spec.static is None:

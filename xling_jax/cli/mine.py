@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +49,7 @@ from xling_jax.cli.arguments import (
 from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.corpora.pairs import Pairs, read_pairs, read_text
+from xling_jax.encode.encoder import Encoder
 from xling_jax.files.embeddings import join_embeddings
 from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.lines import COMPRESSED, BrokenLine
@@ -58,9 +59,6 @@ from xling_jax.files.whole import scratch_directory, short_name
 from xling_jax.options import OptionError, option
 from xling_jax.text.languages import is_iso639
 from xling_jax.version import __version__
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 

@@ -7,20 +7,17 @@ import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xling_jax.align.bitext import Line
 from xling_jax.align.mining import MinedPairs
+from xling_jax.align.precision import Calibration
 from xling_jax.align.valley import score_valley
 from xling_jax.cli.options import flag
+from xling_jax.encode.encoder import Encoder
 from xling_jax.files.lines import BrokenLine
 from xling_jax.options import OptionError, option
-
-if TYPE_CHECKING:
-    from xling_jax.align.bitext import Line
-    from xling_jax.align.precision import Calibration
-    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 

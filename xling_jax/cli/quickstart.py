@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import xling_jax
+from xling_jax.cli.main import make_parser
 from xling_jax.config import find_config, load
 from xling_jax.corpora.quickstart_text import (
     LANGUAGES,
@@ -25,6 +26,8 @@ from xling_jax.corpora.quickstart_text import (
     fetch_wheels,
     write_text,
 )
+from xling_jax.eval.calibration import shuffled_texts
+from xling_jax.eval.retrieval_data import load_retrieval_data
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, require_file
 
@@ -120,9 +123,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_encoder(text: QuickstartText) -> None:
     """Prints the translations and the nearest texts that the packaged encoder finds."""
-    from xling_jax.eval.calibration import shuffled_texts
-    from xling_jax.eval.retrieval_data import load_retrieval_data
-
     encoder = xling_jax.load(ENCODER)
     columns = load_retrieval_data(text.retrieval, LANGUAGES).parts[0].texts
     rows = shuffled_texts(len(columns["en"]), _SHARE, np.random.default_rng(0))
@@ -165,11 +165,9 @@ def _evaluate(model: str, text: QuickstartText, results: Path) -> None:
 
 
 def _xling(*words: str | Path) -> None:
-    from xling_jax.cli import main
-
     words = [*map(str, words)]
     _logger.info("xling %s", shlex.join(words))
-    args = main.make_parser().parse_args(words)
+    args = make_parser().parse_args(words)
     args.words = words
     args.run(args)
 

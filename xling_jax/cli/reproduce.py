@@ -17,7 +17,7 @@ from pathlib import Path
 
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError, require_file, wrong_use
-from xling_jax.papers import gong, li_mak, mao, yu
+from xling_jax.papers import gong, li_mak, made_up, mao, page, yu
 from xling_jax.papers.tables import SCALES, Measured, Table
 from xling_jax.registry import check_choice
 
@@ -73,7 +73,6 @@ def run(args: argparse.Namespace) -> None:
     _prepare(args, tables)
     from xling_jax.cli.reproduce_runs import Reproduction
     from xling_jax.cli.reproduce_tasks import check, measure
-    from xling_jax.papers import page
 
     where = (args.workdir, args.data, args.scale, args.encoders)
     seeds = [Reproduction(*where, seed, args.dry_run) for seed in range(args.seeds)]
@@ -137,8 +136,6 @@ def _prepare(args: argparse.Namespace, tables: Mapping[str, Table]) -> None:
         if getattr(args, flag):
             require_file(getattr(args, flag), f"--{flag}")
     if args.scale == "smoke" and not args.data:
-        from xling_jax.papers import made_up
-
         args.data = args.workdir / "made-up"
         made_up.write(args.data)
     if args.scale in ("small", "base") and not args.data:

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xling_jax.cli.main import main
 from xling_jax.config import load
 from xling_jax.corpora.specs import open_corpus
+from xling_jax.corpora.stages import is_made_with
 from xling_jax.files.hashes import fingerprint
+from xling_jax.files.lines import iterate_lines
 from xling_jax.files.whole import read_json, whole_directory
 from xling_jax.options import OptionError
 from xling_jax.papers.tables import Part, Published, Run
@@ -125,8 +128,6 @@ class Reproduction:
 
     def _share_text(self, experiment: Experiment, workdir: Path) -> None:
         """Begins with the prepared text of another run, if there is one made alike."""
-        from xling_jax.corpora.stages import is_made_with
-
         for path in sorted(self.workdir.glob("[!.]*/data/manifest.json")):
             if is_made_with(read_json(path), experiment.preparation):
                 with whole_directory(workdir) as partial:
@@ -158,8 +159,6 @@ class Reproduction:
 
     def xling(self, *words: object, done: Path) -> None:
         """Runs a command unless its result exists; ends with its status if that is not 0."""
-        from xling_jax.cli.main import main
-
         command = shlex.join(map(str, words))
         if self.dry_run:
             if command not in self._printed:
@@ -193,6 +192,4 @@ def _digest(*words: object) -> str:
 
 @functools.cache
 def _num_rows(path: Path) -> int:
-    from xling_jax.files.lines import iterate_lines
-
     return sum(1 for _ in iterate_lines(path)) - 1

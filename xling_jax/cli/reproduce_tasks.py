@@ -7,12 +7,20 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
+import xling_jax
 from xling_jax.cli.reproduce_runs import Reproduction, overrides_of
 from xling_jax.config import load
 from xling_jax.corpora.specs import read_corpus
+from xling_jax.documents.records import read_documents
+from xling_jax.encode.documents import document_encoder
+from xling_jax.eval.classification_data import list_languages, load_classification_data
+from xling_jax.eval.results import Projection
+from xling_jax.eval.retrieval_data import load_retrieval_data
 from xling_jax.files.whole import read_json
 from xling_jax.options import OptionError
-from xling_jax.papers.tables import Key, Measured, Part, Published, Run, Table
+from xling_jax.papers.tables import Key, Measured, Part, Published, Run, Table, published
 
 # Data of the papers -> where in `--data` the `paper` scale reads it, what other scales take where
 # that is missing (the first that is there), and where it is from.
@@ -61,8 +69,6 @@ def _files(runs: Reproduction, name: str) -> list[Path]:
 
 
 def _classification(runs: Reproduction, part: Part) -> Measured:
-    from xling_jax.eval.classification_data import list_languages
-
     folder = _files(runs, "mldoc")
     codes = list_languages(folder[0])
     options = dict(part.options)
@@ -192,8 +198,6 @@ def _language(runs: Reproduction, part: Part) -> Measured:
 
 
 def _document_counts(runs: Reproduction, part: Part) -> Measured:
-    from xling_jax.documents.records import read_documents
-
     files = _files(runs, part.task.removeprefix("documents-"))
     found = (document for file in files[:2] for document in read_documents(file))
     kept = [one for one in found if not part.languages or one.language in part.languages]
@@ -225,10 +229,6 @@ def _size(runs: Reproduction, part: Part) -> Measured:
 
 def _neighbors(runs: Reproduction, part: Part) -> Measured:
     """The nearest three sentences of each language, without the translation itself."""
-    import xling_jax
-    from xling_jax.eval.retrieval_data import load_retrieval_data
-    from xling_jax.papers.tables import published
-
     model, files = runs.model(part.encoder), _files(runs, "europarl-5k")
     query = published("yu-3")["similarity loss"][Key("query")]
     texts = load_retrieval_data(files[0], part.languages).parts[0].texts
@@ -245,12 +245,6 @@ def _neighbors(runs: Reproduction, part: Part) -> Measured:
 
 def _classes(runs: Reproduction, part: Part) -> Measured:
     """t-SNE of the German test documents by class."""
-    import numpy as np
-
-    import xling_jax
-    from xling_jax.encode.documents import document_encoder
-    from xling_jax.eval.classification_data import load_classification_data
-    from xling_jax.eval.results import Projection
     from xling_jax.report.pictures import draw_all
 
     model, folder = runs.model(part.encoder), _files(runs, "mldoc")

@@ -12,16 +12,15 @@ import logging
 import os
 import signal
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xling_jax.cli.arguments import MODEL_HELP, add_vector_options, load_encoder
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.cli.search import add_corpus_options, check_corpus_options
+from xling_jax.encode.encoder import Encoder
 from xling_jax.options import OptionError
 from xling_jax.registry import import_extra
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
+from xling_jax.serve.batching import Limits
 
 _logger = logging.getLogger(__name__)
 
@@ -44,8 +43,6 @@ search it with the first model, see xling search. Needs pip install 'xling_jax[s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from xling_jax.serve.batching import Limits
-
     parser.add_argument(
         "--model",
         required=True,
@@ -67,8 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from xling_jax.serve.batching import Limits
-
     for package in ("starlette", "uvicorn", "orjson"):
         import_extra(package, "serve", "xling serve")
     import uvicorn

@@ -9,11 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from xling_jax.encode.documents import document_encoder
+from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.texts import encode_unique
 from xling_jax.eval.classification_data import (
     ClassificationData,
@@ -31,9 +32,6 @@ from xling_jax.eval.classifiers import C_VALUES, CLASSIFIERS, NEURAL, Examples
 from xling_jax.eval.results import Heatmap, markdown_table, percent
 from xling_jax.eval.tasks import Task
 from xling_jax.options import OptionError, option, wrong_use
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -18,13 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.jax_backend import in_dtype
+from xling_jax.eval.classification_data import LabeledText
 from xling_jax.eval.classifiers import Examples
 from xling_jax.eval.mlp import Kept
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
-    from xling_jax.eval.classification_data import LabeledText
 
 _ROWS = 64  # of a batch when predicting
 

@@ -15,8 +15,7 @@ import numpy as np
 from xling_jax.files.whole import write_whole
 from xling_jax.version import __version__
 
-_PACKAGES = ("numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece")
-_PACKAGES += ("tokenizers",)
+_PACKAGES = ("numpy", "scikit-learn", "jax", "jaxlib", "flax", "sentencepiece", "tokenizers")
 
 
 @dataclass(frozen=True)

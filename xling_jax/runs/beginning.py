@@ -6,19 +6,21 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import numpy as np
+from jax.experimental.multihost_utils import broadcast_one_to_all
 
 from xling_jax.corpora.shards import PairTokens
 from xling_jax.corpora.specs import local_name
+from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model
 from xling_jax.options import OptionError, require_file, wrong_use
+from xling_jax.text.vocab import Vocab
+from xling_jax.text.vocabularies import Vocabulary
+from xling_jax.text.word_vectors import coverage, read_word_vectors
+from xling_jax.train.experiment import Experiment
 from xling_jax.train.options import COOCCURRENCE
-
-if TYPE_CHECKING:
-    from xling_jax.encode.model_directory import ModelSpec
-    from xling_jax.text.vocabularies import Vocabulary
-    from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
@@ -47,17 +49,13 @@ class Beginning:
                 "train.model_init would replace them; leave one of the two empty"
             )
         if train.model_init:
-            from xling_jax.encode.model_directory import find_model_directory
-
             with wrong_use("--config.train.model_init"):
                 directory = find_model_directory(local_name(train.model_init))
         return cls(experiment, directory, vectors)
 
     def __call__(self, vocab: Vocabulary, data: Path, params: Any) -> Any:
         """Fresh parameters with what the training text and the `train` section put into them."""
-        import jax
-
-        from xling_jax.train import warm_start
+        from xling_jax.train import warm_start  # with scikit-learn, which takes a second
 
         model = self._model(vocab) if self.model_directory else None
         names = self.experiment.preparation.pairs
@@ -69,8 +67,6 @@ class Beginning:
             params, share = warm_start.put_feature_keys(params, encoder, pairs())
             _logger.info("%.1f %% of the features in the text have a row", 100 * share)
         if self.word_vectors:
-            from xling_jax.text.word_vectors import coverage
-
             vectors, found = self._word_vectors(vocab, pairs)
             covered = coverage(vocab.pieces(), found)
             _logger.info(
@@ -90,8 +86,6 @@ class Beginning:
 
     def _model(self, vocab: Vocabulary) -> ModelSpec:
         """The model to begin with; ValueError unless the vocabulary is its own or extends it."""
-        from xling_jax.encode.model_directory import load_model
-
         model, options = load_model(self.model_directory), self.experiment.preparation.vocab
         size = model.vocab.size
         extends = options.extend and options.size == size < vocab.size
@@ -117,15 +111,10 @@ class Beginning:
         encoder, languages = self.experiment.model.encoder, self.experiment.languages
         width = getattr(encoder, "embedding_width", encoder.width)
         if self.word_vectors != COOCCURRENCE:
-            from xling_jax.text.vocab import Vocab
-            from xling_jax.text.word_vectors import read_word_vectors
-
             if not isinstance(vocab, Vocab):
                 raise ValueError("train.word_vectors: needs a vocabulary of SentencePiece pieces")
             given = self.word_vectors, vocab.pieces(), languages, width, vocab.lowercase
             return read_word_vectors(*given)
-        from jax.experimental.multihost_utils import broadcast_one_to_all
-
         from xling_jax.train.warm_start import cooccurrence_of_pairs
 
         _logger.info("initial vectors from co-occurrence; two minutes for two million pairs")

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xling_jax import options
+from xling_jax.corpora.specs import local_name
+from xling_jax.encode.encoder import Encoder
+from xling_jax.encode.model_card import LICENSE
+from xling_jax.encode.model_directory import find_model_directory, read_config, save_model
 from xling_jax.runs.workdir import open_run
+from xling_jax.text.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
-    from xling_jax.text.vocabularies import Vocabulary
     from xling_jax.train.experiment import Experiment
 
 
@@ -29,7 +32,6 @@ def vocab_arguments(family: str, vocab: Vocabulary) -> dict[str, int]:
 
 def make_encoder(experiment: Experiment, vocab: Vocabulary) -> Encoder:
     """The encoder to measure while training, without parameters."""
-    from xling_jax.encode.encoder import Encoder
     from xling_jax.encode.jax_backend import JaxBackend
     from xling_jax.models.registry import build_encoder
 
@@ -93,8 +95,6 @@ def export_encoder(
 
     `params` are host arrays; `training` has facts about the run, for the record.
     """
-    from xling_jax.encode.model_directory import save_model
-
     family, config = experiment.family, experiment.config
     begun = experiment.train.model_init
     use, origin = _of_beginning(begun, experiment.model.encoder.dim, experiment.data.prompt)
@@ -126,10 +126,6 @@ def _of_beginning(model: str, dim: int, prompt: str) -> tuple[dict[str, Any], di
 
     Both are empty where there is none, or it is gone, but for the prompt of training.
     """
-    from xling_jax.corpora.specs import local_name
-    from xling_jax.encode.model_card import LICENSE
-    from xling_jax.encode.model_directory import find_model_directory, read_config
-
     recorded: dict[str, Any] = {}
     if model:
         with contextlib.suppress(OSError, ValueError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xling_jax.corpora.prepare import Engine, prepare
 from xling_jax.corpora.specs import local_name
 from xling_jax.corpora.stages import PreparedData
-from xling_jax.encode.teacher import Teacher
+from xling_jax.encode.teacher import Teacher, teacher_dim
 from xling_jax.files.progress import counted
 from xling_jax.options import OptionError, wrong_use
 from xling_jax.runs.workdir import Workdir
@@ -62,8 +62,6 @@ def check_teacher(experiment: Experiment) -> None:
     """Refuses a teacher that is not there, or whose vectors the encoder cannot learn."""
     if not (teacher := experiment.preparation.teacher):
         return
-    from xling_jax.encode.teacher import teacher_dim
-
     where = "--config.objective.distillation"
     form = experiment.terms["distillation"].passed["form"]
     with wrong_use(f"{where}.teacher"):

@@ -10,11 +10,21 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 from xling_jax.corpora.prepare import check_corpora
+from xling_jax.corpora.shards import DamagedData
 from xling_jax.corpora.specs import local_names
-from xling_jax.eval.during_training import check_metric, goal_of, make_evaluators, read_evaluation
+from xling_jax.eval.during_training import (
+    Measure,
+    check_metric,
+    goal_of,
+    make_evaluators,
+    read_evaluation,
+)
 from xling_jax.files.cache import cache_is_chosen, keeps_collectives
 from xling_jax.files.leaving import dying_of_sigterm, noting_signals
 from xling_jax.files.progress import Progress
@@ -24,10 +34,9 @@ from xling_jax.runs.export import export_encoder, make_encoder
 from xling_jax.runs.prepare import check_teacher, prepare_workdir
 from xling_jax.runs.workdir import Processes, Workdir, parse_config, run_vocab
 from xling_jax.train.callbacks import Callback
-
-if TYPE_CHECKING:
-    from xling_jax.eval.during_training import Measure
-    from xling_jax.train.experiment import Experiment
+from xling_jax.train.experiment import Experiment
+from xling_jax.train.training import VocabFacts, check, check_devices
+from xling_jax.train.validation import is_validation
 
 _logger = logging.getLogger(__name__)
 
@@ -50,8 +59,6 @@ def train_experiment(
     Returns 0 when the last step is done and evaluated, 143 when SIGTERM ended the run, 130 when
     Ctrl-C did. OSError if another run is using the workdir.
     """
-    from xling_jax.train.training import check, check_devices
-
     with wrong_use():
         check_corpora(experiment.preparation)
         check(experiment)
@@ -68,8 +75,6 @@ def train_experiment(
 
 def check_dry_run(experiment: Experiment) -> None:
     """Raises ValueError for what is wrong with an experiment, as far as that shows without data."""
-    from xling_jax.train.training import check
-
     check(experiment)
     evaluation, metric = experiment.evaluation, _evaluation_metric(experiment)
     if metric:
@@ -80,8 +85,6 @@ def check_dry_run(experiment: Experiment) -> None:
 
 def _evaluation_metric(experiment: Experiment) -> str:
     """`train.best_metric`, "" if that is none of the `evaluation` section."""
-    from xling_jax.train.validation import is_validation
-
     best = experiment.train.best_metric
     return "" if is_validation(best) else best
 
@@ -94,15 +97,10 @@ def _train(
     callbacks: Sequence[Callback],
 ) -> int:
     """Prepares, trains and exports in a workdir that no other run is in."""
-    import jax
-    from jax.experimental.compilation_cache import compilation_cache
-
     with dying_of_sigterm():
         prepared = prepare_workdir(experiment, run)
 
-    from xling_jax.corpora.shards import DamagedData
-    from xling_jax.train.loop import Corpus, train
-    from xling_jax.train.training import VocabFacts
+    from xling_jax.train.loop import Corpus, train  # with orbax, which takes a moment
 
     if not keeps_collectives():
         jax.config.update("jax_enable_compilation_cache", False)

@@ -36,7 +36,6 @@ class Processes:
     """
 
     index: int = 0
-    count: int = 1
     meet: Callable[[str], None] = lambda name: None
 
 

@@ -16,7 +16,7 @@ import importlib.resources
 import logging
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -28,14 +28,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from xling_jax.align.rows import l2_normalize
+from xling_jax.encode.encoder import Encoder
 from xling_jax.files.untrusted import one_line
 from xling_jax.registry import did_you_mean
 from xling_jax.serve.batching import Batcher, Limits, QueueFull
+from xling_jax.serve.corpus import Corpus, Hit
 from xling_jax.version import __version__
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
-    from xling_jax.serve.corpus import Corpus, Hit
 
 _logger = logging.getLogger(__name__)
 

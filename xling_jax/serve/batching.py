@@ -7,15 +7,13 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from xling_jax.encode.encoder import Encoder
 from xling_jax.options import option
 from xling_jax.text.vocabularies import Vocabulary
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 # To divide texts into batches before they are tokenized: English has 4, Chinese 1 to 2.
 _CHARACTERS_PER_TOKEN = 3

@@ -12,20 +12,18 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.knn_index import EXACT, FilledIndex, empty_index
 from xling_jax.documents.debias import gram_matrix, language_components, remove_components
+from xling_jax.encode.encoder import Encoder
 from xling_jax.files.embeddings import read_embeddings, write_embeddings
 from xling_jax.files.hashes import fingerprint, hash_file
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.progress import counted, track
-
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
 
 _logger = logging.getLogger(__name__)
 
