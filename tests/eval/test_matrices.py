@@ -35,7 +35,7 @@ def test_the_table_of_yu_et_al_has_their_means():
         [[float(cell) for cell in row.split()] for row in TABLE_2.split("\n")[1:-1]]
     )
     matrix = of(published[:-1, :-1] / 100)
-    table = matrix_tables(matrix, ["p_at_1"], ["p_at_1"]).split("\n\n")[-1].splitlines()
+    table = matrix_tables(matrix, ["p_at_1"]).split("\n\n")[-1].splitlines()
     assert [cell.strip() for cell in table[0].split("|")[2:-1]] == [*CODES, "all"]
     printed = [[float(cell) for cell in line.split("|")[2:-1]] for line in table[2:]]
     # Published means are of unrounded cells.
@@ -61,7 +61,7 @@ def test_without_a_diagonal_means_are_of_the_directions():
     matrix = of(values)
     assert matrix.mean("p_at_1") == pytest.approx(15.5 / 30)
     assert "mean_of_all" not in matrix.to_dict() and [*matrix.scores()] == ["p_at_1"]
-    text = matrix_tables(matrix, ["p_at_1"], ["p_at_1"])
+    text = matrix_tables(matrix, ["p_at_1"])
     assert "| mean of 30 directions |" in text and "| mean |" in text and "all" not in text
     last = [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]]
     assert last == ["**mean**", "50.0", "60.0", *["50.0"] * 4, "51.7"]
@@ -71,5 +71,5 @@ def test_sparse_matrices_become_a_list_of_pairs():
     values = {("en", "de"): 1, ("en", "fr"): 0.5, ("en", "it"): 1, ("fr", "en"): 0.75}
     cells = {pair: {"p_at_1": value, "num_queries": 7} for pair, value in values.items()}
     matrix = LanguageMatrix(("en", "de", "fr", "it", "es"), cells)
-    table = matrix_tables(matrix, ["p_at_1"], ["p_at_1"])
+    table = matrix_tables(matrix, ["p_at_1"])
     assert [line[2:7] for line in table.splitlines()[-4:]] == ["en-de", "en-fr", "en-it", "fr-en"]

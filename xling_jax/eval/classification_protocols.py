@@ -232,11 +232,8 @@ class ClassificationMatrix:
 
     def _cells(self, which: str) -> np.ndarray:
         """[train, test] bool."""
-        same = np.full(
-            (len(self.train_languages), len(self.test_languages)), self.protocol == "targeted"
-        )
-        if self.protocol == "zero-shot":
-            same = np.array(self.train_languages)[:, None] == np.array(self.test_languages)
+        same = np.array(self.train_languages)[:, None] == np.array(self.test_languages)
+        same |= self.protocol == "targeted"  # whose row is called "itself"
         return {"same": same, "cross": ~same, "all": np.ones_like(same)}[which]
 
 

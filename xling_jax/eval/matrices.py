@@ -89,12 +89,12 @@ def metric_title(metric: str) -> str:
     return titles.get(metric, metric.replace("p_at_", "P@").replace("_", " "))
 
 
-def matrix_tables(matrix: LanguageMatrix, metrics: list[str], in_pairs: list[str]) -> str:
+def matrix_tables(matrix: LanguageMatrix, in_pairs: list[str]) -> str:
     """Returns Markdown tables: means of all metrics, then every direction.
 
-    The `metrics` are shown as a matrix each, those `in_pairs` as lists of pairs, where few cells
-    are filled. A matrix ends with a row and a column of means; with a diagonal these are called
-    "all" and have the layout of Yu et al. (2018), Table 2.
+    The first metric is shown as a matrix, or where few cells are filled those `in_pairs` as a list
+    of pairs. A matrix ends with a row and a column of means; with a diagonal these are called "all"
+    and have the layout of Yu et al. (2018), Table 2.
     """
     size = len(matrix.languages)
     header = [f"mean of {matrix.num_directions} directions", "%"]
@@ -103,12 +103,9 @@ def matrix_tables(matrix: LanguageMatrix, metrics: list[str], in_pairs: list[str
         header.append(f"all {len(matrix.cells)}")
         for row, metric in zip(rows, matrix.metrics):
             row.append(percent(means.get(metric, math.nan)))
-    tables = [markdown_table(header, rows)]
-    if matrix.num_directions < _MIN_FILLED * size * (size - 1):
-        tables.append(_pair_table(matrix, in_pairs))
-    else:
-        tables += [_matrix_table(matrix, metric) for metric in metrics]
-    return "\n\n".join(tables)
+    is_sparse = matrix.num_directions < _MIN_FILLED * size * (size - 1)
+    cells = _pair_table(matrix, in_pairs) if is_sparse else _matrix_table(matrix, matrix.metrics[0])
+    return f"{markdown_table(header, rows)}\n\n{cells}"
 
 
 def _matrix_table(matrix: LanguageMatrix, metric: str) -> str:

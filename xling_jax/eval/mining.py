@@ -72,7 +72,7 @@ class Mining(Task):
         train = test = measure_pairs(mined, gold, threshold)
         if data.has_test:
             test = measure_pairs(self.mine(encoder.encode, data.test), data.test.gold, threshold)
-        return {data.name: MiningResult(threshold, train, test)}
+        return {data.name: MiningResult(train, test, threshold)}
 
     def mine(self, encode: Encode, text: MiningText) -> mining.MinedPairs:
         """Mines pairs of rows, best first, without those of repeated texts; encodes each once."""
@@ -98,10 +98,10 @@ class Mining(Task):
         rows = []
         for one in data:
             result = outcomes[one.name]
-            scores = (result.test.precision, result.test.recall, result.test.f1, result.train.f1)
-            shares = [percent(score, decimals=2) for score in scores]
+            scores = [result.test[name] for name in ("precision", "recall", "f1")]
+            shares = [percent(score, decimals=2) for score in (*scores, result.train["f1"])]
             row = [one.name, *shares, f"{result.threshold:.3f}", one.test.name]
-            rows.append([*row, f"{result.test.num_gold}"])
+            rows.append([*row, f"{result.test['num_gold']}"])
         header = ["pair", "precision", "recall", "F1", "train F1", "threshold", "measured on"]
         text = f"## Bitext mining, %\n\n{markdown_table([*header, 'pairs'], rows)}\n"
         if untested := ", ".join(one.name for one in data if not one.has_test):
@@ -161,54 +161,24 @@ class MiningData:
 
 
 @dataclass(frozen=True)
-class MiningScores:
-    """Numbers of gold pairs, of pairs that score at least the threshold, of gold among these."""
-
-    num_gold: int
-    num_extracted: int
-    num_correct: int
-
-    @property
-    def precision(self) -> float:
-        """Share of the extracted pairs that are right; 0 if there are none."""
-        return self.num_correct / self.num_extracted if self.num_extracted else 0.0
-
-    @property
-    def recall(self) -> float:
-        """Share of the gold pairs that were extracted."""
-        return self.num_correct / self.num_gold
-
-    @property
-    def f1(self) -> float:
-        """Harmonic mean of precision and recall."""
-        return 2 * self.num_correct / (self.num_extracted + self.num_gold)
-
-    def to_dict(self) -> dict[str, float]:
-        """As plain numbers."""
-        shares = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
-        return shares | dataclasses.asdict(self)
-
-
-@dataclass(frozen=True)
 class MiningResult:
     """Scores of one language pair, on both parts with the threshold tuned on the training part.
 
-    Pairs that score at least the threshold are extracted; the test part may be the training part.
+    Those of a part are as of `measure_pairs`; the test part may be the training part.
     """
 
+    train: dict[str, float]
+    test: dict[str, float]
     threshold: float
-    train: MiningScores
-    test: MiningScores
 
     def scores(self) -> dict[str, float]:
         """`f1`, `precision`, `recall`, `train_f1` and `threshold`."""
-        scores = {metric: getattr(self.test, metric) for metric in ("f1", "precision", "recall")}
-        return scores | {"train_f1": self.train.f1, "threshold": self.threshold}
+        scores = {metric: self.test[metric] for metric in ("f1", "precision", "recall")}
+        return scores | {"train_f1": self.train["f1"], "threshold": self.threshold}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        parts = {"train": self.train.to_dict(), "test": self.test.to_dict()}
-        return parts | {"threshold": self.threshold}
+        return vars(self)
 
 
 def load_mining_data(path: str | Path, languages: Sequence[str] | None = None) -> list[MiningData]:
@@ -287,10 +257,22 @@ def tune_threshold(scores: np.ndarray, correct: np.ndarray, num_gold: int) -> fl
 
 def measure_pairs(
     pairs: mining.MinedPairs, gold: frozenset[tuple[int, int]], threshold: float
-) -> MiningScores:
-    """Counts the pairs that score at least `threshold`, and the right ones among them."""
+) -> dict[str, float]:
+    """Extracts the pairs that score at least `threshold`, and compares them with the gold pairs.
+
+    Returns `precision`, 0 if none is extracted, `recall` and `f1`, and the counts `num_gold`,
+    `num_extracted` and `num_correct`.
+    """
     kept = pairs.take(pairs.scores.astype(np.float64) >= threshold)
-    return MiningScores(len(gold), len(kept), int(_correct(kept, gold).sum()))
+    num_correct = int(_correct(kept, gold).sum())
+    return {
+        "precision": num_correct / len(kept) if len(kept) else 0.0,
+        "recall": num_correct / len(gold),
+        "f1": 2 * num_correct / (len(kept) + len(gold)),
+        "num_gold": len(gold),
+        "num_extracted": len(kept),
+        "num_correct": num_correct,
+    }
 
 
 def _correct(pairs: mining.MinedPairs, gold: frozenset[tuple[int, int]]) -> np.ndarray:

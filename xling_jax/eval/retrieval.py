@@ -145,7 +145,7 @@ class Retrieval(Task):
         sections = []
         for name, m in outcomes.items():
             shown = [metric for metric in m.metrics if metric in (m.metrics[0], *in_pairs)]
-            text = matrix_tables(m, m.metrics[:1], shown)
+            text = matrix_tables(m, shown)
             sections.append(f"## {name}: retrieval by {self.similarity}, %\n\n{text}\n")
         return sections
 

@@ -5,7 +5,7 @@ import functools
 import importlib.resources
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class Run:
 
     Attributes:
         settings: config key -> value, at any scale, or a dict of those by scale; those of `small`
-            at `small` and `smoke`, where there is little text, of `paper` at `paper`.
+            at `small`, where there is little text, of `paper` at `paper`.
         text: patterns of the training files in `parallel/`, at scales below `paper`; all files if
             none fits.
         share: of the rows of these files.
@@ -77,7 +77,8 @@ class Part:
         options: of `xling evaluate`, True where one takes no value; of the task "size", the names
             of what is measured.
         checkpoint: "" for the exported encoder; or of those that the run kept "dev" (best by
-            `cross` on the dev split), "best" (on the test split), or "half" (half-way).
+            `cross` on the dev split), "best" (on the test split), or "half" (half-way); or "oracle"
+            for the exported encoder with classifiers selected on the tested language.
     """
 
     encoder: Run | Published
@@ -174,16 +175,9 @@ def cells_of(cells: Cells, mean: Key) -> Cells:
     }
 
 
-def mean_of(cells: Cells, mean: Key, over: Iterable[Key] | None = None) -> float | None:
-    """The mean of cells, theirs or ours; of those in `over` only, if given; None if there are none.
-
-    What is printed as a mean counts only where none of its cells is known.
-    """
-    found = cells_of(cells, mean)
-    chosen = found.keys() if over is None else found.keys() & set(over)
-    if not found:
-        return cells.get(mean)
-    return statistics.fmean(found[key] for key in chosen) if chosen else None
+def mean_of(cells: Cells, keys: Collection[Key]) -> float | None:
+    """The mean of some of the cells; None if there are none."""
+    return statistics.fmean(cells[key] for key in keys) if keys else None
 
 
 class Pair(NamedTuple):
@@ -203,11 +197,13 @@ def compare(ours: Cells, theirs: Cells, key: Key) -> Pair:
         return Pair(None, printed)
     known = {cell for cell, value in other.items() if value != ""}
     if printed is not None and known < other.keys() <= own.keys():
-        return Pair(mean_of(ours, key, other), printed)
-    common = own.keys() & known if known else None
-    pair = Pair(mean_of(ours, key, common), mean_of(theirs, key, known and common))
+        return Pair(mean_of(own, other), printed)
+    common = own.keys() & known
+    # What is printed as a mean counts only where none of its cells is known.
+    own_mean = mean_of(own, common if known else own)
+    pair = Pair(own_mean, mean_of(other, common) if other else printed)
     notes = []
-    if common is not None and (printed is None or len(common) < len(other)):
+    if known and (printed is None or len(common) < len(other)):
         notes.append(f"mean of the {len(common)} cells in common")
     if printed is not None and pair.theirs is not None:
         if abs(printed - pair.theirs) > 0.1 + 1e-6:

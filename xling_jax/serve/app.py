@@ -53,6 +53,11 @@ class Refusal(HTTPException):
         self.param, self.code = param, code
 
 
+def _wrong(where: str, rule: str, status: int = 400) -> Refusal:
+    """The refusal of a parameter `NAME`, or of a text in it, `NAME[I]`."""
+    return Refusal(status, f"{where}: {rule}", where.partition("[")[0])
+
+
 def make_app(
     encoders: Mapping[str, Encoder],
     limits: Limits,
@@ -137,15 +142,13 @@ class _Service:
             request, "input", "model", "encoding_format", "dimensions", "user", "prompt_name"
         )
         if "model" not in values and len(self._encoders) > 1:
-            known = ", ".join(self._encoders)
-            raise Refusal(400, f"model: is missing; choose from {known}", "model")
+            raise _wrong("model", f"is missing; choose from {', '.join(self._encoders)}")
         name = values.get("model", next(iter(self._encoders)))
         encoder = self._encoder(name)
         texts = self._texts(values, "input")
         form = values.get("encoding_format", "float")
         if form not in ("float", "base64"):
-            message = f"encoding_format: must be float or base64; got {form!r:.40}"
-            raise Refusal(400, message, "encoding_format")
+            raise _wrong("encoding_format", f"must be float or base64; got {form!r:.40}")
         dim = _dimensions(values, encoder)
         prompt = _prompt(values, encoder)
         vectors, num_tokens = await self._encode(request, name, texts, prompt)
@@ -166,9 +169,7 @@ class _Service:
         dim, prompt = _dimensions(values, encoder), _prompt(values, encoder)
         is_unit = values.get("normalize", True)
         if not isinstance(is_unit, bool):
-            raise Refusal(
-                400, f"normalize: must be true or false; got {is_unit!r:.40}", "normalize"
-            )
+            raise _wrong("normalize", f"must be true or false; got {is_unit!r:.40}")
         vectors, _ = await self._encode(request, name, texts, prompt)
         vectors = vectors[:, :dim]
         return _json([*(l2_normalize(vectors) if is_unit else np.ascontiguousarray(vectors))])
@@ -208,7 +209,7 @@ class _Service:
         name, encoder = next(iter(self._encoders.items()))
         query, k = request.query_params.get("q", ""), request.query_params.get("k", "10")
         if not (k.isascii() and k.isdigit() and len(k) < 9 and 1 <= int(k) <= _MOST_HITS):
-            raise Refusal(400, f"k: must be from 1 to {_MOST_HITS}; got {k!r:.40}", "k")
+            raise _wrong("k", f"must be from 1 to {_MOST_HITS}; got {k!r:.40}")
         hits: list[Hit] = []
         if query.strip():
             texts = self._texts({"q": query}, "q")
@@ -278,22 +279,19 @@ class _Service:
         if isinstance(texts, str):
             texts = [texts]
         if not isinstance(texts, list) or not texts:
-            raise Refusal(
-                400, f"{param}: must be a text or a list of texts; got {texts!r:.40}", param
-            )
-        if len(texts) > self._limits.max_texts:
-            message = f"{param}: has {len(texts)} texts; at most {self._limits.max_texts} are taken"
-            raise Refusal(413, message, param)
+            raise _wrong(param, f"must be a text or a list of texts; got {texts!r:.40}")
+        if len(texts) > (most := self._limits.max_texts):
+            raise _wrong(param, f"has {len(texts)} texts; at most {most} are taken", 413)
         for i, text in enumerate(texts):
             if isinstance(text, (int, list)) and not isinstance(text, bool):
                 message = "token ids are those of another tokenizer; send text (LangChain's "
                 message += "OpenAIEmbeddings: check_embedding_ctx_length=False)"
-                raise Refusal(400, f"{param}: {message}", param)
+                raise _wrong(param, message)
+            where = f"{param}[{i}]"
             if not isinstance(text, str):
-                raise Refusal(400, f"{param}[{i}]: must be a text; got {text!r:.40}", param)
+                raise _wrong(where, f"must be a text; got {text!r:.40}")
             if len(text) > (most := self._limits.max_characters):
-                message = f"has {len(text)} characters; at most {most} are taken"
-                raise Refusal(413, f"{param}[{i}]: {message}", param)
+                raise _wrong(where, f"has {len(text)} characters; at most {most} are taken", 413)
         return texts
 
     async def _encode(
@@ -330,8 +328,7 @@ async def _disconnected(request: Request) -> None:
 def _dimensions(values: Mapping[str, Any], encoder: Encoder) -> int:
     dim = values.get("dimensions", encoder.dim)
     if type(dim) is not int or not 1 <= dim <= encoder.dim:
-        message = f"dimensions: must be from 1 to {encoder.dim}; got {dim!r:.40}"
-        raise Refusal(400, message, "dimensions")
+        raise _wrong("dimensions", f"must be from 1 to {encoder.dim}; got {dim!r:.40}")
     return dim
 
 
@@ -342,8 +339,9 @@ def _prompt(values: Mapping[str, Any], encoder: Encoder) -> str:
         return ""
     if not isinstance(name, str) or name not in encoder.prompts:
         known = ", ".join(encoder.prompts) or "none"
-        message = f"prompt_name: must be one of the model's prompts ({known}); got {name!r:.40}"
-        raise Refusal(400, message, "prompt_name")
+        raise _wrong(
+            "prompt_name", f"must be one of the model's prompts ({known}); got {name!r:.40}"
+        )
     return encoder.prompts[name]
 
 
