@@ -4,8 +4,6 @@ Removes the components that identify the language from sentence vectors, weights
 rarity, sums them, and compares documents by margin.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import logging

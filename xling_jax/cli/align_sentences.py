@@ -1,7 +1,5 @@
 """Aligns the sentences inside documents that are translations: groups of m and n, in order."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import math

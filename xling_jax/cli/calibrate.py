@@ -5,8 +5,6 @@ in which a half and a tenth of the sentences have a translation, and mines them.
 --precision` and the model card use the result. Vectors and fingerprint stay the same.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 

@@ -1,7 +1,5 @@
 """Training in several processes: how each finds the others, and how all of them end."""
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import contextlib

@@ -3,8 +3,6 @@
 Row i of the output is line i of the input; a blank line gets the vector of an empty sentence.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import logging

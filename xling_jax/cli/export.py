@@ -3,8 +3,6 @@
 An encoder of family static may also be written smaller.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import logging

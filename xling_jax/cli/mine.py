@@ -1,7 +1,5 @@
 """Mines translations from two texts by LASER's margin criterion, or scores given pairs."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """The cut of `xling mine`: which pairs are kept, by score, expected precision or count."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import logging

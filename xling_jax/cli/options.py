@@ -1,7 +1,5 @@
 """Arguments from the options of a class and back; subcommands from a registry."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools

@@ -5,8 +5,6 @@ classification with labels in one. The second trains from scratch, in minutes, a
 it is on one page in the end, report.html.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import shlex

@@ -6,8 +6,6 @@ paper (li-mak, yu, mao, gong) or all. `europarl-5k` writes the six-way retrieval
 instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import logging

@@ -1,7 +1,5 @@
 """The runs of the papers' tables, trained and evaluated once."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -12,7 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xling_jax.cli.main import main
 from xling_jax.config import load
@@ -23,9 +21,7 @@ from xling_jax.files.lines import iterate_lines
 from xling_jax.files.whole import read_json, whole_directory
 from xling_jax.options import OptionError
 from xling_jax.papers.tables import Part, Published, Run
-
-if TYPE_CHECKING:
-    from xling_jax.train.experiment import Experiment
+from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 _languages = functools.cache(lambda path: {*open_corpus(f"tsv:{path}").languages()})

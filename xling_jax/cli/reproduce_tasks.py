@@ -1,7 +1,5 @@
 """The tasks of the papers' tables: how each cell is measured."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
@@ -21,6 +19,8 @@ from xling_jax.eval.retrieval_data import load_retrieval_data
 from xling_jax.files.whole import read_json
 from xling_jax.options import OptionError
 from xling_jax.papers.tables import Key, Measured, Part, Published, Run, Table, published
+from xling_jax.train.dry_run import planned_memory, published_count
+from xling_jax.train.training import resolve
 
 # Data of the papers -> where in `--data` the `paper` scale reads it, what other scales take where
 # that is missing (the first that is there), and where it is from.
@@ -208,8 +208,6 @@ def _document_counts(runs: Reproduction, part: Part) -> Measured:
 
 def _size(runs: Reproduction, part: Part) -> Measured:
     """Sizes of the published config, named as in both papers."""
-    from xling_jax.train.dry_run import published_count
-
     experiment = load(part.encoder.config, overrides_of(part.encoder.settings))
     encoder, decoder = (experiment.config.get(side) or {} for side in ("encoder", "decoder"))
     recurrent = encoder["family"] == "laser"
@@ -272,9 +270,6 @@ def _speed(runs: Reproduction, part: Part) -> Measured:
 
 
 def _memory(runs: Reproduction, part: Part) -> Measured:
-    from xling_jax.train.dry_run import planned_memory
-    from xling_jax.train.training import resolve
-
     memory = planned_memory(resolve(runs.experiment(part.encoder)[1]))
     return Measured({Key("memory, MB"): sum(memory.values()) / 2**20})
 

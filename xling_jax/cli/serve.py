@@ -4,8 +4,6 @@ Waiting requests are encoded together; vectors are those of Encoder.encode, of l
 finishes pending requests.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import logging

@@ -4,8 +4,6 @@ Each pair of languages becomes two texts in which only some sentences have their
 other side and the rest are of the same kind, and these are mined as `xling mine` does.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Cross-lingual classification: labels in some languages, texts in others."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import logging

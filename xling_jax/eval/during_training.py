@@ -1,19 +1,15 @@
 """Evaluation while training: the data sets that a config names, task by task."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from xling_jax.encode.encoder import Encoder
 from xling_jax.eval.tasks import TASKS
 from xling_jax.options import OptionError
 
-if TYPE_CHECKING:
-    from xling_jax.encode.encoder import Encoder
-
 Evaluator = Callable[[Any, int], Mapping[str, float]]
-Measure = Callable[["Encoder"], Mapping[str, float]]
+Measure = Callable[[Encoder], Mapping[str, float]]
 
 
 def check_metric(

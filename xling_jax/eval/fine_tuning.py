@@ -4,8 +4,6 @@ The published systems keep the encoder fixed; mBERT's row in their tables does n
 Mak (2020) nor Mao et al. (2021) say how it was tuned.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Scores of every direction between languages, and the tables of them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Small neural networks on fixed vectors, with the schedules that LASER and SentEval published."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence

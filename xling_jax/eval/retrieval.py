@@ -1,7 +1,5 @@
 """Cross-lingual retrieval: is a sentence's translation its nearest neighbor?"""
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Parallel text to measure retrieval on, read whole; a broken line is an error."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Training curves as pictures, with titles in words."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Sequence

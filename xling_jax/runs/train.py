@@ -1,7 +1,5 @@
 """Training a run: prepares the data if needed, trains or continues, exports the encoder."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import shutil

@@ -4,8 +4,6 @@ Starlette only; nothing here knows which server runs it. Texts are encoded in th
 `batching`. Whatever a client sends, the answer to it is one line in OpenAI's form.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import bisect

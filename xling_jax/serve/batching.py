@@ -1,7 +1,5 @@
 """Micro-batches: the texts of requests that wait are encoded together, in a thread."""
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import dataclasses

@@ -5,8 +5,6 @@ hash of it and of the model. A text that has changed is encoded again, and what 
 one is removed.
 """
 
-from __future__ import annotations
-
 import glob
 import logging
 import os
