@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,7 @@ class Alignment(AlignmentOptions, Task):
     # The published scores are of other data.
     columns = {"recall": "recall"}
     primary = "recall"
-    cheap = MappingProxyType({"cells": ("biased-mean-margin",)})
+    cheap = {"cells": ("biased-mean-margin",)}
 
     def __post_init__(self):
         super().__post_init__()
@@ -206,8 +205,8 @@ def measure_alignment(
     encode: Encode,
     data: AlignmentData,
     options: AlignmentOptions,
-    cells: Sequence[str] = CELLS,
-    baselines: Mapping[str, Encode] = MappingProxyType({}),
+    cells: Sequence[str],
+    baselines: Mapping[str, Encode],
     split: Callable[[Documents], Iterable[Sequence[str]]] = Documents.split,
 ) -> AlignmentResult:
     """Aligns all pairs of languages that have gold pairs, in every cell.

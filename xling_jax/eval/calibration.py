@@ -36,11 +36,6 @@ class KnownPairs(NamedTuple):
     is_translation: np.ndarray
     num_translations: int
 
-    @property
-    def standardized(self) -> np.ndarray:
-        """Their scores, see `RunnersUp.standardize`."""
-        return self.pairs.runners_up.standardize(self.pairs.scores)
-
 
 def mine_known(
     encode: Encode,
@@ -108,7 +103,8 @@ def calibrate(encode: Encode, sets: Sequence[RetrievalData]) -> Calibration:
     curves, thresholds = {}, {}
     for margin, by_share in found.items():
         every = [known for of_share in by_share.values() for known in of_share]
-        scores = np.concatenate([np.empty(0), *(known.standardized for known in every)])
+        scores = [known.pairs.runners_up.standardize(known.pairs.scores) for known in every]
+        scores = np.concatenate([np.empty(0), *scores])
         is_right = _are_right(every)
         for kind, count in (("right", is_right.sum()), ("wrong", (~is_right).sum())):
             if count < _MIN_PAIRS:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
     columns = {"same": "same", "cross": "cross", "all": "all"}
     primary = "cross"
     axes = ("train", "test")
-    cheap = MappingProxyType({"c_values": (1.0,), "baselines": False})
+    cheap = {"c_values": (1.0,), "baselines": False}
 
     def load(
         self, paths: Sequence[str], languages: Sequence[str] | None

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ class Probing(Task):
 """
     columns = {"accuracy": "accuracy"}
     primary = "accuracy"
-    cheap = MappingProxyType({"folds": 3})
+    cheap = {"folds": 3}
 
     def __post_init__(self):
         super().__post_init__()
@@ -86,7 +85,7 @@ class Probing(Task):
         self, encoder: Any, data: ProbingTask, directory: Path | None = None
     ) -> dict[str, ProbingScores]:
         """Measures one of SentEval's tasks."""
-        vectors, ids = encode_unique(encoder.encode, [data.texts])
+        vectors, ids = encode_unique(encoder.encode, [part.texts for part in data.splits.values()])
         scores = self._measure_labels(data, lambda texts: np.float32(vectors[ids(texts)]))
         accuracy = percent(scores.metrics["accuracy"], decimals=2)
         _logger.info("%s: accuracy %s%%", data.name, accuracy)

@@ -41,11 +41,6 @@ class ProbingTask:
     path: str = ""
 
     @property
-    def texts(self) -> list[str]:
-        """All texts of all splits."""
-        return [text for split in self.splits.values() for text in split.texts]
-
-    @property
     def description(self) -> dict[str, str]:
         """Plain values for results.json."""
         sha256 = hash_texts(

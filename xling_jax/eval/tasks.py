@@ -12,7 +12,6 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xling_jax.files.hashes import hash_file
@@ -88,7 +87,7 @@ class Task:
     primary: str
     lower_is_better: frozenset[str] = frozenset()
     axes: tuple[str, str] | None = None
-    cheap: Mapping[str, Any] = MappingProxyType({})
+    cheap: Mapping[str, Any] = {}
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
