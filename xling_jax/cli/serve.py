@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+from pathlib import Path
 from typing import Any
 
 from xling_jax.cli.arguments import MODEL_HELP, add_vector_options, load_encoder
@@ -98,9 +99,8 @@ def _names(models: list[str]) -> dict[str, str]:
     for model in models:
         name, is_named, path = model.partition("=")
         if not is_named or os.path.exists(model):
-            name, path = os.path.basename(os.path.abspath(model)), model
-            if name == "encoder":  # of a workdir
-                name = os.path.basename(os.path.dirname(os.path.abspath(model)))
+            place, path = Path(os.path.abspath(model)), model
+            name = (place.parent if place.name == "encoder" else place).name  # of a workdir
         if not name or name in names:
             raise OptionError(f"--model {model}: the name {name!r} is taken; write OTHER={path}")
         names[name] = path
