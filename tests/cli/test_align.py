@@ -165,6 +165,14 @@ def test_a_side_without_any_text_gives_an_empty_file(files, encoder, text):
     assert (files / "out.tsv").read_text() == ""
 
 
+def test_as_many_components_as_dimensions_are_refused_before_the_encoding(
+    files, encoder, fails, monkeypatch
+):
+    monkeypatch.setattr(type(encoder), "encode_stream", lambda *_: pytest.fail("encodes"))
+    line = fails(run(files, "--debias", encoder.dim), 2)
+    assert line.endswith(f"--debias {encoder.dim}: must be below the {encoder.dim} dimensions of m")
+
+
 def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(
     files, encoder, caplog, fails
 ):
@@ -175,7 +183,7 @@ def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert line.startswith("no debiasing: ") and "at least 50 sentences" in line
     (files / "out.tsv").unlink()
-    for rank in ("64", "8"):  # a given one is not left out
+    for rank in ("15", "8"):  # a given one is not left out
         line = fails(run(files, "--debias", rank), 1)
         assert f"debiasing cannot remove {rank} components: the vectors of " in line
         assert line.endswith(", or add sentences")

@@ -26,7 +26,7 @@ from xling_jax.cli.arguments import (
     read_vectors,
 )
 from xling_jax.cli.options import add_options, flag, options_from
-from xling_jax.documents.alignment import DocumentAligner, match_urls
+from xling_jax.documents.alignment import AUTO, DocumentAligner, match_urls
 from xling_jax.documents.records import (
     Documents,
     choose_language,
@@ -95,15 +95,15 @@ def run(args: argparse.Namespace) -> None:
     sides = [read_side(path, code, **fields) for path, code in zip(paths, languages_of(args))]
     accepted = _match_urls(sides, options)
     encoder = load_encoder(args.model, args) if args.model else None
-    vectors = []
-    for side, path in zip(sides, (args.source_embeddings, args.target_embeddings)):
-        if path:
-            what = f"nonblank sentences of {side.name}"
-            # int8 and packed bits are decoded in memory.
-            array = np.asanyarray(read_vectors(path, sum(side.lengths), what, args, encoder))
-        else:
-            array = encode_side(encoder, side, args.output, options.document_mode)
-        vectors.append(array)
+    if encoder and options.debias != AUTO and options.debias >= encoder.dim:
+        rule = f"must be below the {encoder.dim} dimensions of {args.model}"
+        raise OptionError(f"--debias {options.debias}: {rule}")
+    vectors = [
+        read_vectors(path, sum(side.lengths), f"nonblank sentences of {side.name}", args, encoder)
+        if path
+        else encode_side(encoder, side, args.output, options.document_mode)
+        for side, path in zip(sides, (args.source_embeddings, args.target_embeddings))
+    ]
     check_same_dim(*vectors)
     with Progress("align", len(sides[0]), "document") as report:
         pairs = options.align(sides, vectors, accepted=accepted, report=report)
