@@ -4,7 +4,7 @@ r"""The packaged encoder, `xling_jax.load("mini")`: static, with vectors of word
 dimensions, summed with learned weights; cosine times 20 with an additive margin of 0.3 against the
 2,047 other translations in the batch and the 2,047 other sentences of the same language, equal
 sentences left out; a tenth of the pieces and a fifth of the combinations dropped; Adam at 5e-3 with
-cosine decay. Pieces begin with the vectors of `text.cooccurrence`, which know topics and
+cosine decay. Pieces begin with the vectors of `train.warm_start`, which know topics and
 translations before training; the others are small (0.01).
 
 The packaged encoder begins as the mean of two: this run, counted twice, and a short one, of 1,500

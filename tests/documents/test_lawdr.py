@@ -5,7 +5,6 @@ import pytest
 from sklearn.decomposition import PCA
 
 from xling_jax.align import rows
-from xling_jax.documents import lawdr as module
 from xling_jax.documents.lawdr import Lawdr, document_vectors
 
 SETTINGS = [
@@ -83,7 +82,6 @@ def test_mapped_equals_in_memory_and_blocks_change_little(tmp_path, monkeypatch,
     found = Lawdr(rank=3).fit(mapped).transform(mapped, offsets)
     np.testing.assert_array_equal(found, expected)
     monkeypatch.setattr(rows, "BLOCK_ROWS", 7)
-    monkeypatch.setattr(module, "BLOCK_ROWS", 7)
     blocks = Lawdr(rank=3).fit(mapped).transform(mapped, offsets)
     np.testing.assert_allclose(blocks, expected, atol=1e-4)
 

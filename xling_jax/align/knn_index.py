@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xling_jax.align import knn_numpy
-from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block
+from xling_jax.align.rows import AnyRows, Neighbors, Report, finite_block, slices
 from xling_jax.files.whole import whole_file
 from xling_jax.options import OptionError
 from xling_jax.registry import import_extra
@@ -99,9 +99,8 @@ def _filled(
     block_rows = max(1, int(memory_mb * 2**19 // (5 * dim)))
     for side in sides:
         one = import_faiss(f"index={index!r}").clone_index(empty)
-        for start in range(0, len(side), block_rows):
-            block = finite_block(side, slice(start, start + block_rows), "keys")
-            one.add(np.ascontiguousarray(block))
+        for rows in slices(len(side), block_rows):
+            one.add(np.ascontiguousarray(finite_block(side, rows, "keys")))
         yield FilledIndex(one, side, memory_mb)
 
 
@@ -187,8 +186,7 @@ class FilledIndex:
         scores = np.empty((n, k), np.float32)
         indices = np.empty((n, k), np.int64)
         num_incomplete = 0
-        for start in range(0, n, block_rows):
-            rows = slice(start, min(start + block_rows, n))
+        for rows in slices(n, block_rows):
             block = np.ascontiguousarray(finite_block(queries, rows, "queries"))
             _, found = self._index.search(block, num_candidates)
             scores[rows], indices[rows] = _nearest_of(found, block, keys, k)
@@ -196,7 +194,8 @@ class FilledIndex:
             if incomplete.size:
                 options = {"both_ways": False, "memory_mb": self._memory / 2**20}
                 best, _ = knn_numpy.search(block[incomplete], keys, k, **options)
-                scores[start + incomplete], indices[start + incomplete] = best
+                incomplete += rows.start
+                scores[incomplete], indices[incomplete] = best
                 num_incomplete += incomplete.size
             if report is not None:
                 report(rows.stop, n)
@@ -214,8 +213,7 @@ def _nearest_of(candidates: np.ndarray, queries: AnyRows, keys: AnyRows, k: int)
     candidates = np.sort(candidates, axis=1)
     scores = np.empty(candidates.shape, np.float32)
     block_rows = max(1, _BLOCK_PAIRS // candidates.shape[1])
-    for start in range(0, len(scores), block_rows):
-        rows = slice(start, start + block_rows)
+    for rows in slices(len(scores), block_rows):
         block = candidates[rows]
         found = np.asarray(keys[np.maximum(block, 0).ravel()], np.float32)
         query_block = np.asarray(queries[rows], np.float32)

@@ -15,7 +15,7 @@ import numpy as np
 from xling_jax.align import knn
 from xling_jax.align.margin import MIN_DENOMINATOR, num_small, ratio_margin
 from xling_jax.align.mining import MARGIN_NEIGHBORS, MinedPairs, one_to_one
-from xling_jax.align.rows import BLOCK_ROWS, Report, UnitRows, as_embeddings, check_same_dim
+from xling_jax.align.rows import Report, UnitRows, as_embeddings, check_same_dim, slices
 from xling_jax.options import checks_numbers
 from xling_jax.registry import check_choice
 
@@ -134,9 +134,8 @@ def _score_domain(
 
     if everything:
         cosines = np.empty((n, m), np.float32)
-        for start, first in itertools.product(range(0, n, BLOCK_ROWS), range(0, m, BLOCK_ROWS)):
-            part = slice(start, start + BLOCK_ROWS), slice(first, first + BLOCK_ROWS)
-            cosines[part] = sides[0][part[0]] @ sides[1][part[1]].T
+        for rows, columns in itertools.product(slices(n), slices(m)):
+            cosines[rows, columns] = sides[0][rows] @ sides[1][columns].T
         scores = score(cosines, 0, np.s_[None, :])
         rows = np.repeat(np.arange(n, dtype=np.int32), m)
         columns = np.tile(np.arange(m, dtype=np.int32), n)
@@ -154,8 +153,7 @@ def _score_domain(
 def _is_filled(array: np.ndarray) -> np.ndarray:
     """[n] bool, which rows are not all zero; those with NaN are refused later."""
     filled = np.empty(len(array), bool)
-    for start in range(0, len(array), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
+    for rows in slices(len(array)):
         filled[rows] = np.any(np.asarray(array[rows]) != 0, axis=1)
     return filled
 

@@ -41,13 +41,12 @@ class UnitRows:
         self.shape = (len(array) if rows is None else len(rows), array.shape[1])
         self.dtype = np.dtype(np.float32)
         self._scales = np.empty((self.shape[0], 1), np.float32)
-        for start in range(0, len(self), BLOCK_ROWS):
-            block = slice(start, min(start + BLOCK_ROWS, len(self)))
+        for block in slices(len(self)):
             values = self._read(block)
             norms = np.sqrt(np.einsum("nd,nd->n", values, values, dtype=np.float64))
             if not np.isfinite(norms).all():
-                row = start + int(np.flatnonzero(~np.isfinite(norms))[0])
-                excess = _excess(values[row - start])
+                wrong = int(np.flatnonzero(~np.isfinite(norms))[0])
+                excess, row = _excess(values[wrong]), block.start + wrong
                 row = row if rows is None else int(rows[row])
                 raise ValueError(f"{name}[{row}] must be finite; {excess}")
             scales = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
@@ -119,8 +118,7 @@ def normalize(embeddings: np.ndarray, name: str = "embeddings") -> np.ndarray:
     """
     embeddings = as_embeddings(embeddings, name)
     unit = np.empty(embeddings.shape, np.float32)
-    for start in range(0, len(unit), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
+    for rows in slices(len(unit)):
         # float64: squares of tiny and huge values leave the range of float32.
         block = finite_block(embeddings, rows, name).astype(np.float64)
         norms = np.linalg.norm(block, axis=1, keepdims=True)
@@ -160,6 +158,12 @@ def _excess(row: np.ndarray) -> str:
     return "it holds NaN or infinity"
 
 
+def slices(total: int, size: int | None = None) -> Iterator[slice]:
+    """Cuts `total` rows into blocks of a size, by default `BLOCK_ROWS`."""
+    size = size or BLOCK_ROWS
+    return (slice(start, min(start + size, total)) for start in range(0, total, size))
+
+
 def no_neighbors(rows: int, k: int) -> Neighbors:
     """Scores and rows [rows, k] to begin with: minus infinity and -1."""
     return np.full((rows, k), -np.inf, np.float32), np.full((rows, k), -1, np.int64)
@@ -168,6 +172,5 @@ def no_neighbors(rows: int, k: int) -> Neighbors:
 def row_blocks(array: np.ndarray, name: str = "vectors") -> Iterator[tuple[slice, np.ndarray]]:
     """Yields slices of rows and their blocks, finite; float64 if the array is, else float32."""
     dtype = np.float64 if array.dtype == np.float64 else np.float32
-    for start in range(0, len(array), BLOCK_ROWS):
-        rows = slice(start, min(start + BLOCK_ROWS, len(array)))
+    for rows in slices(len(array)):
         yield rows, finite_block(array, rows, name, dtype)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xling_jax.align.rows import l2_normalize
+from xling_jax.align.rows import l2_normalize, slices
 from xling_jax.options import OptionError, check_values, option
 
 # Sentences of a document that is aligned without a band.
@@ -183,8 +183,7 @@ class _Costs:
         """Costs and cosines of groups that begin with sentences i and j, which must be inside."""
         m, n = kind
         cosines = np.empty(len(i), np.float32)
-        for begin in range(0, len(i), _BLOCK_CELLS):
-            part = slice(begin, begin + _BLOCK_CELLS)
+        for part in slices(len(i), _BLOCK_CELLS):
             pairs = self.source[m - 1, i[part]], self.target[n - 1, j[part]]
             cosines[part] = np.einsum("nd,nd->n", *pairs)
         norms = self._norms[0][m - 1, i] + self._norms[1][n - 1, j]

@@ -26,7 +26,7 @@ from xling_jax.align import knn, mining
 from xling_jax.align.knn_index import EXACT
 from xling_jax.align.knn_numpy import keep_best
 from xling_jax.align.mining import Candidates
-from xling_jax.align.rows import AnyRows, Neighbors, Report, UnitRows, no_neighbors
+from xling_jax.align.rows import AnyRows, Neighbors, Report, UnitRows, no_neighbors, slices
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.whole import naming_errors, read_json, whole_file, write_json
 
@@ -186,8 +186,7 @@ def _read_part(path: str | os.PathLike[str], made_from: Mapping[str, Any]) -> Ca
 def _merge(best: Neighbors, found: Candidates, first: int) -> None:
     """Merges neighbors of target rows among the source rows from `first` on into `best`."""
     rows = found.backward + first
-    for start in range(0, len(rows), _MERGED_ROWS):
-        block = slice(start, start + _MERGED_ROWS)
+    for block in slices(len(rows), _MERGED_ROWS):
         keep_best(best, block, found.backward_cosines[block], rows[block])
 
 

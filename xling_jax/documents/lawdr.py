@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from scipy import sparse
 
-from xling_jax.align.rows import BLOCK_ROWS, as_embeddings, row_blocks
+from xling_jax.align.rows import as_embeddings, row_blocks, slices
 from xling_jax.documents import debias
 from xling_jax.documents.density import TophatDensity, sentence_weights
 from xling_jax.options import check_values
@@ -82,8 +82,7 @@ class Lawdr:
         documents = document_vectors(vectors, offsets, weights if self.density else None)
         if self.components is not None:
             # The projection is linear, and there are fewer documents than sentences.
-            for start in range(0, len(documents), BLOCK_ROWS):
-                rows = slice(start, start + BLOCK_ROWS)
+            for rows in slices(len(documents)):
                 documents[rows] = debias.remove_components(documents[rows], self.components)
         return documents
 

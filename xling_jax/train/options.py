@@ -63,7 +63,7 @@ class TrainOptions:
         profile_steps: first and last update of a trace for XProf and Perfetto in `W/profile`, such
             as (100, 105); () for none.
         word_vectors: initial token embeddings: `cooccurrence` for those of the training text
-            (`text.cooccurrence`), or a multiCCA or word2vec text file with vectors of whole words.
+            (`train.warm_start`), or a multiCCA or word2vec text file with vectors of whole words.
     """
 
     total_steps: int = 0

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from xling_jax.text.cooccurrence import cooccurrence_vectors
+from xling_jax.train.warm_start import cooccurrence_vectors
 
 EN = {"dog": 1, "cat": 2, "house": 3, "the": 4, "tax": 5, "law": 6}
 DE = {"hund": 11, "katze": 12, "haus": 13, "das": 4, "steuer": 15, "gesetz": 16}
