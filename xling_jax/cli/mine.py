@@ -48,7 +48,7 @@ from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.corpora.pairs import Pairs, read_pairs, read_text
 from xling_jax.encode.encoder import Encoder
-from xling_jax.files.embeddings import join_embeddings
+from xling_jax.files.embeddings import JoinedRows
 from xling_jax.files.hashes import fingerprint, hash_texts
 from xling_jax.files.lines import COMPRESSED, BrokenLine
 from xling_jax.files.lock import only_run
@@ -338,7 +338,8 @@ def _given_vectors(
         check_same_dim(arrays[0], array, (side.vectors[0], path))
     # Without gaps the rows need not be gathered.
     lines = None if len(side.texts) == side.num_lines else side.last_lines
-    return knn.UnitRows(join_embeddings(arrays), lines, name=" ".join(side.vectors))
+    joined = arrays[0] if len(arrays) == 1 else JoinedRows(arrays)
+    return knn.UnitRows(joined, lines, name=" ".join(side.vectors))
 
 
 def _embed(

@@ -133,11 +133,6 @@ class JoinedRows:
         return found
 
 
-def join_embeddings(arrays: Sequence[np.ndarray]) -> np.ndarray | JoinedRows:
-    """The rows of one or more arrays of the same width, one after the other, without a copy."""
-    return arrays[0] if len(arrays) == 1 else JoinedRows(arrays)
-
-
 def _map_npy(path: str | os.PathLike[str]) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
