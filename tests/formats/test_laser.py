@@ -11,8 +11,8 @@ import xling_jax
 from tests.encode.random_models import save_random
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import load_model
+from xling_jax.formats.files import load_torch
 from xling_jax.formats.laser import convert_laser, export_laser, read_laser_checkpoint
-from xling_jax.formats.torch_file import load_torch
 from xling_jax.text.laser_vocab import FastBPE
 
 torch = pytest.importorskip("torch")

@@ -14,7 +14,7 @@ import safetensors.numpy
 import xling_jax
 from xling_jax.cli.main import main
 from xling_jax.encode.model_directory import find_model_directory, load_model
-from xling_jax.formats.huggingface_files import read_origin
+from xling_jax.formats.files import read_origin
 from xling_jax.options import OptionError
 
 hub = pytest.importorskip("huggingface_hub")

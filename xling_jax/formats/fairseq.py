@@ -18,8 +18,7 @@ import numpy as np
 
 from xling_jax.encode.model_directory import save_model
 from xling_jax.files.untrusted import named
-from xling_jax.formats.huggingface_files import Tensors
-from xling_jax.formats.torch_file import load_torch
+from xling_jax.formats.files import Tensors, load_torch
 from xling_jax.registry import check_choice
 from xling_jax.text.laser_vocab import (
     CODES_FILE,

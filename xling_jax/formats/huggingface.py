@@ -16,7 +16,7 @@ from typing import Any
 
 from xling_jax.encode.model_directory import save_model
 from xling_jax.files.untrusted import named
-from xling_jax.formats.huggingface_files import Settings, Tensors, read_origin, read_settings
+from xling_jax.formats.files import Settings, Tensors, read_origin, read_settings
 from xling_jax.formats.huggingface_layouts import Published, encoder_params, read_config
 from xling_jax.formats.modules import Modules, read_modules
 from xling_jax.models.numpy_layers import POOLINGS

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xling_jax.formats.huggingface_files import CONFIG_FILE, Settings, Tensors, read_settings
+from xling_jax.formats.files import CONFIG_FILE, Settings, Tensors, read_settings
 from xling_jax.registry import check_choice
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"

@@ -18,9 +18,8 @@ import numpy as np
 
 from xling_jax.encode.model_directory import ModelSpec, load_model, save_model
 from xling_jax.formats.fairseq import convert_laser3, find_beside, read_vocabulary
-from xling_jax.formats.huggingface_files import Tensors
+from xling_jax.formats.files import Tensors, import_torch, load_torch
 from xling_jax.formats.registry import export_directory, refuse
-from xling_jax.formats.torch_file import import_torch, load_torch
 from xling_jax.text import laser_vocab
 from xling_jax.text.laser_vocab import CODES_FILE, VOCABULARY_FILE, LaserText, LaserVocab
 from xling_jax.text.vocabularies import SENTENCEPIECE_FILE

@@ -21,7 +21,7 @@ import numpy as np
 from xling_jax.encode.model_directory import ModelSpec, find_model_directory, load_model, save_model
 from xling_jax.files.embeddings import write_tensors
 from xling_jax.files.untrusted import named
-from xling_jax.formats.huggingface_files import (
+from xling_jax.formats.files import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     Tensors,

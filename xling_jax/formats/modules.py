@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xling_jax.formats.huggingface_files import (
+from xling_jax.formats.files import (
     CONFIG_FILE,
     Settings,
     read_json,

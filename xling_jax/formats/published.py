@@ -17,7 +17,7 @@ from xling_jax.encode.model_directory import PARAMS_FILE
 from xling_jax.files.cache import cache_for
 from xling_jax.files.untrusted import one_line
 from xling_jax.files.whole import lock_directory, read_json
-from xling_jax.formats.huggingface_files import CONFIG_FILE, WEIGHTS_FILE, published_name
+from xling_jax.formats.files import CONFIG_FILE, WEIGHTS_FILE, published_name
 from xling_jax.formats.model2vec import convert_static, is_static
 from xling_jax.formats.modules import MODULES_FILE
 from xling_jax.formats.registry import IMPORTERS

@@ -17,7 +17,7 @@ import numpy as np
 from xling_jax.encode.model_card import export_card
 from xling_jax.encode.model_directory import CARD_FILE, ModelSpec, load_model
 from xling_jax.files.embeddings import write_tensors
-from xling_jax.formats.huggingface_files import CONFIG_FILE, WEIGHTS_FILE, write_json
+from xling_jax.formats.files import CONFIG_FILE, WEIGHTS_FILE, write_json
 from xling_jax.formats.huggingface_layouts import LAYOUTS
 from xling_jax.formats.modules import (
     MODULES_FILE,

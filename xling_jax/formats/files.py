@@ -1,13 +1,22 @@
-"""The files of a Hugging Face model directory: settings in JSON, and tensors by name.
+"""The files of published encoders: settings in JSON, and tensors by name.
 
 config.json, …                        settings; a wrong one is named
 model.safetensors, pytorch_model.bin  tensors, whole or sharded
+*.pt                                  what PyTorch has saved
+
+PyTorch files are read with weights-only loading, which builds plain data and runs nothing. PyTorch
+trusts the sizes in a file: it reads past the end of a tensor's data where they are wrong, and
+allocates what they ask for. Here they are checked first.
 """
 
+import argparse
 import contextlib
 import functools
 import json
+import os
 import re
+import warnings
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +27,6 @@ import safetensors
 from xling_jax.encode.model_card import LICENSE
 from xling_jax.encode.model_directory import CARD_FILE
 from xling_jax.files.untrusted import named, one_line, parse_json
-from xling_jax.formats.torch_file import check_tensors, finite, load_torch, to_numpy
 from xling_jax.models.numpy_layers import ACTIVATIONS
 from xling_jax.text.languages import is_code, to_iso639_1
 
@@ -39,6 +47,7 @@ _WRAPPED = re.compile(
     r"(?<![^.])(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
 _POINTER = b"version https://git-lfs"
+_ZIP_MAGIC = b"PK\x03\x04"
 
 
 def read_json(path: Path) -> Any:
@@ -232,9 +241,9 @@ class Tensors:
 
     def _add(self, path: Path, values: Any) -> None:
         with named(path):
-            check_tensors(values)
+            _check_tensors(values)
         for name, value in values.items():
-            read = functools.partial(to_numpy, value, f"{path}: tensor {name}")
+            read = functools.partial(_to_numpy, value, f"{path}: tensor {name}")
             self._readers[_modern(name)] = lambda dtypes, read=read: read()  # of floats
 
 
@@ -248,7 +257,7 @@ def _read(path: Path, file: Any, name: str, dtypes: Sequence[str]) -> np.ndarray
     if dtype == "BF16":
         import ml_dtypes  # noqa: F401, from which NumPy knows it
     value = file.get_tensor(name)
-    return value if dtype in _INTEGERS else finite(value.astype(np.float32), f"{path}: {name}")
+    return value if dtype in _INTEGERS else _finite(value.astype(np.float32), f"{path}: {name}")
 
 
 def _modern(name: str) -> str:
@@ -283,3 +292,84 @@ def _shards(index: Path) -> list[Path]:
         if not (index.parent / shard).is_file():  # a directory, too, is no shard
             raise ValueError(f"{index.parent / shard}: missing; {index.name} names it")
     return [index.parent / shard for shard in shards]
+
+
+def import_torch(purpose: str, hint: str = "") -> Any:
+    """Imports PyTorch; raises ImportError with what needs it, and a hint of what else to do."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs PyTorch: pip install torch{hint}") from error
+    return torch
+
+
+def load_torch(path: str | os.PathLike[str], hint: str = "") -> Any:
+    """Loads a PyTorch file.
+
+    Values of tensors are mapped from the file, except in the format before PyTorch 1.6. ImportError
+    without PyTorch; ValueError if it is damaged or holds Python objects, with the `hint` what else
+    to do.
+    """
+    torch = import_torch(f"{path}: reading a PyTorch file once", hint)
+    with open(path, "rb") as file:
+        is_zip = file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
+    try:
+        if is_zip:
+            _check_members(path)
+        # A namespace holds plain values by name.
+        allowed = torch.serialization.safe_globals([argparse.Namespace])
+        with allowed, warnings.catch_warnings(action="ignore"):
+            # Mapped, a tensor cannot reach beyond the end of the file, and takes no memory.
+            return torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=is_zip)
+    except Exception as error:  # both readers of PyTorch, for zip files and older ones, raise many
+        reason = one_line(error)
+        if "Unsupported global" in reason:
+            found = reason[reason.index("Unsupported global") :].split(" was not")[0]
+            reason = f"holds Python objects, which are not loaded ({found:.200})"
+        else:
+            reason = f"is not a PyTorch file of plain data, or is damaged: {reason:.80}"
+        raise ValueError(f"{path}: {reason}{hint}") from error
+
+
+def _check_tensors(tensors: Any) -> None:
+    """Raises ValueError unless this is a dict of tensors whose elements are all in the file."""
+    import torch
+
+    if not isinstance(tensors, dict):
+        raise ValueError(f"it must hold a dict of tensors; found {type(tensors).__name__}")
+    for name, value in tensors.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise ValueError(f"{name!r:.60} must be a tensor; found {type(value).__name__}")
+        if value.layout is not torch.strided or value.device.type != "cpu" or value.is_quantized:
+            raise ValueError(f"{name:.60} must be a plain tensor; found {value.layout}")
+        # A stride of 0 makes any number of elements of one, and a copy then fills the memory.
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise ValueError(f"{name:.60} has more elements than data: {list(value.shape)}")
+
+
+def _to_numpy(value: Any, where: str) -> np.ndarray:
+    """Returns a tensor's values as float32; raises ValueError unless they are finite floats."""
+    if not value.is_floating_point():
+        raise ValueError(
+            f"{where}: must be of floats; found {value.dtype}, as in a quantized model"
+        )
+    return _finite(value.detach().float().numpy(), where)
+
+
+def _finite(values: np.ndarray, where: str) -> np.ndarray:
+    """Returns values; ValueError unless all are finite, as in a damaged file or failed training."""
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"{where}: holds values that are not finite (NaN or infinite); fetch the file again, "
+            "or take an earlier checkpoint"
+        )
+    return values
+
+
+def _check_members(path: str | os.PathLike[str]) -> None:
+    """Raises an error if a member is damaged, or compressed, which PyTorch would not notice."""
+    with zipfile.ZipFile(path) as archive:
+        if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+            raise ValueError("its members must not be compressed")
+        if damaged := archive.testzip():
+            raise ValueError(f"checksum of {damaged} does not match")
