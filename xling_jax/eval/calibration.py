@@ -126,13 +126,12 @@ def calibrate(encode: Encode, sets: Sequence[RetrievalData]) -> Calibration:
 
 def _distinct_rows(source: Sequence[str], target: Sequence[str]) -> np.ndarray:
     """Rows with text on both sides, neither of which an earlier one of these rows has."""
-    seen: tuple[set[str], set[str]] = set(), set()
+    seen: set[tuple[int, str]] = set()  # side and text
     rows = []
     for row, texts in enumerate(zip(source, target)):
-        if all(texts) and not any(text in side for text, side in zip(texts, seen)):
+        if all(texts) and not seen & {*enumerate(texts)}:
             rows.append(row)
-            for text, side in zip(texts, seen):
-                side.add(text)
+            seen |= {*enumerate(texts)}
     return np.array(rows, np.int64)
 
 

@@ -5,7 +5,6 @@ Mak (2020) nor Mao et al. (2021) say how it was tuned.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ import optax
 
 from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.jax_backend import in_dtype
+from xling_jax.encode.texts import encode_unique
 from xling_jax.eval.classification_data import LabeledText
 from xling_jax.eval.classifiers import Examples
 from xling_jax.eval.mlp import Kept
@@ -64,12 +64,8 @@ def tuner(
     encoder: Encoder, columns: Sequence[Sequence[str]]
 ) -> tuple[Callable[[LabeledText], Examples], Callable[..., list[Kept]]]:
     """A function from texts in these columns to examples of their tokens, and `train` for them."""
-    row_of = {text: row for row, text in enumerate(dict.fromkeys(itertools.chain(*columns)))}
-    tokens = encoder.tokenize(list(row_of))
-
-    def examples(text: LabeledText) -> Examples:
-        return Examples(tokens[[row_of[each] for each in text.texts]], text.labels)
-
+    tokens, ids = encode_unique(encoder.tokenize, columns)
+    examples = lambda text: Examples(tokens[ids(text.texts)], text.labels)
     pad_id = encoder.vocab.pad_id
     return examples, functools.partial(train, encoder.module, encoder.params, pad_id=pad_id)
 
