@@ -1,6 +1,5 @@
 """Scores of every direction between languages, and the tables of them."""
 
-import itertools
 import math
 from dataclasses import dataclass
 
@@ -74,8 +73,7 @@ class LanguageMatrix:
             content["mean_of_all"] = means
         for name in (*self.metrics, *_COUNTS):
             rows = content[name] = {}
-            for source, target in itertools.product(self.languages, repeat=2):
-                cell = self.cells.get((source, target), {})
+            for (source, target), cell in self.cells.items():
                 if name in cell:
                     rows.setdefault(source, {})[target] = cell[name]
         return content
