@@ -20,6 +20,7 @@ from xling_jax.encode.encoder import Encoder
 from xling_jax.options import OptionError
 from xling_jax.registry import import_extra
 from xling_jax.serve.batching import Limits
+from xling_jax.serve.corpus import Corpus
 
 _logger = logging.getLogger(__name__)
 
@@ -68,7 +69,6 @@ def run(args: argparse.Namespace) -> None:
     import uvicorn
 
     from xling_jax.serve.app import make_app
-    from xling_jax.serve.corpus import Corpus
 
     limits = options_from(args, Limits)
     api_key = args.api_key or os.environ.get(KEY_VARIABLE)
