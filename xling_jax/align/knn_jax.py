@@ -5,14 +5,13 @@ its keys, tile by tile, in float32, and keeps the best of every row and, for bot
 every column of the products.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -103,9 +102,7 @@ class Blocks:
     tile_keys: int
 
     @classmethod
-    def fitting(
-        cls, sizes: tuple[int, int], dim: int, k: int, devices: int, budget: float
-    ) -> Blocks:
+    def fitting(cls, sizes: tuple[int, int], dim: int, k: int, devices: int, budget: float) -> Self:
         """Chooses sizes within `budget` bytes per device, for k neighbors.
 
         Blocks and tiles have nearly equal sizes, so that little is computed on padding.

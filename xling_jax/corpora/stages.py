@@ -11,7 +11,7 @@ import glob
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,11 @@ class Stage:
         is_done = record and self.key in (record.get(self.key_name), self.directory.name)
         return record if is_done else None
 
-    def make(self, fill: Callable[[Path], Mapping[str, Any]]) -> dict[str, Any]:
+    def make(self, fill: Callable[[Path], Mapping[str, Any]]) -> None:
         """Makes the stage unless it is done: `fill` writes a directory and returns the record."""
-        if (record := self.read()) is None:
+        if self.read() is None:
             with whole_directory(self.directory) as temporary, naming_errors(self.directory):
-                record = {self.key_name: self.key, **fill(temporary)}
-                write_record(temporary / self.record, record)
-        return record
+                write_record(temporary / self.record, {self.key_name: self.key, **fill(temporary)})
 
     @property
     def unfinished(self) -> Path:
@@ -95,14 +93,13 @@ def text_key(
     spec: str,
     reader: Reader,
     files: Sequence[tuple[str, str]],
-    held_out: Iterable[HeldOutText],
+    held_out: Sequence[HeldOutText],
 ) -> str:
     """The key of the cleaned text of a corpus."""
     # With options that are gone: a text of a version before keeps its key.
     rules = {"min_words": 1, "alphabets": {}} | dataclasses.asdict(preparation.cleaning)
     del rules["drop_duplicates"]  # the text does not depend on it
     # Files of `data.exclude` count as often as they are named, others once and if not among them.
-    held_out = list(held_out)
     excluded = [text.key for text in held_out if text.excluded]
     others = {text.key for text in held_out} - {*excluded}
     corpus = [reader.kind, spec.partition("?")[2], list(files)] if files else [spec]

@@ -255,16 +255,15 @@ def read_lines(path: str | Path) -> list[str]:
     return list(iterate_lines(path))
 
 
-def iterate_lines(path: str | Path, name: str | None = None) -> Iterator[str]:
+def iterate_lines(path: str | Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, see `read_chunks`, without their ends.
 
-    ValueError names a line that is not UTF-8, holds a NUL byte or is too long, in the file called
-    `name` or by its path.
+    ValueError names a line that is not UTF-8, holds a NUL byte or is too long.
     """
     lines = itertools.chain.from_iterable(read_line_blocks(str(path)))
     for number, line in enumerate(lines, 1):
         if isinstance(line, BrokenLine):
-            raise ValueError(f"{name or shown(path)}:{number}: {PROBLEM_RULES[line.problem]}")
+            raise ValueError(f"{shown(path)}:{number}: {PROBLEM_RULES[line.problem]}")
         yield line
 
 

@@ -6,7 +6,6 @@
 What is converted stays in the user's cache, under a key of the files that it was made of.
 """
 
-import hashlib
 import logging
 import os
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 from xling_jax.encode.model_directory import PARAMS_FILE
 from xling_jax.files.cache import cache_for
+from xling_jax.files.hashes import fingerprint
 from xling_jax.files.untrusted import one_line
 from xling_jax.files.whole import lock_directory, read_json
 from xling_jax.formats.files import CONFIG_FILE, WEIGHTS_FILE, published_name
@@ -97,15 +97,14 @@ def fetch_from_hub(name: str) -> Path:
 
 
 def _key(path: Path) -> str:
-    """Digests the version, and names, sizes and times of the files."""
+    """The fingerprint of the version, and of names, sizes and times of the files."""
     top = path if path.is_dir() else path.parent
-    found = (file for file in top.rglob("*") if file.is_file())
-    digest = hashlib.sha256(f"{__version__} {path.name}".encode())
-    for file in sorted(found):
+    states = [__version__, path.name]
+    for file in sorted(file for file in top.rglob("*") if file.is_file()):
         name = file.relative_to(top)
         is_hidden = any(part.startswith(".") for part in name.parts)
         if is_hidden or (path.is_file() and file.suffix not in _LASER_SUFFIXES):
             continue
         status = file.stat()
-        digest.update(f"\n{os.fsencode(name)!r} {status.st_size} {status.st_mtime_ns}".encode())
-    return digest.hexdigest()[:16]
+        states.append([repr(os.fsencode(name)), status.st_size, status.st_mtime_ns])
+    return fingerprint(states)
