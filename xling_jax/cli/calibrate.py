@@ -9,10 +9,6 @@ import argparse
 import logging
 
 from xling_jax.cli.arguments import add_languages, check_input, load_encoder
-from xling_jax.encode.model_card import scores_section
-from xling_jax.encode.model_directory import SHIPPED, find_model_directory, write_calibration
-from xling_jax.eval.calibration import calibrate
-from xling_jax.eval.retrieval import Retrieval
 from xling_jax.options import OptionError
 
 _logger = logging.getLogger(__name__)
@@ -41,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from xling_jax.encode.model_card import scores_section
+    from xling_jax.encode.model_directory import SHIPPED, find_model_directory, write_calibration
+    from xling_jax.eval.calibration import calibrate
+    from xling_jax.eval.retrieval import Retrieval
+
     check_input(args, "data", can_be_folder=True)
     directory = find_model_directory(args.model)
     if directory in SHIPPED.values():

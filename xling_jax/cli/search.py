@@ -4,16 +4,21 @@ The text is encoded once: vectors are kept beside it until it changes. Prints sc
 and line, best first.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import logging
 import os
+from typing import TYPE_CHECKING
 
 from xling_jax.cli.arguments import add_model, check_input, load_encoder
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError
-from xling_jax.serve.corpus import Corpus
+
+if TYPE_CHECKING:
+    from xling_jax.serve.corpus import Corpus
 
 _logger = logging.getLogger(__name__)
 
@@ -63,6 +68,8 @@ def add_corpus_options(parser: argparse.ArgumentParser, *, required: bool) -> No
 
 
 def run(args: argparse.Namespace) -> None:
+    from xling_jax.serve.corpus import Corpus
+
     if args.k < 1:
         raise OptionError(f"--k {args.k}: must be at least 1")
     check_corpus_options(args)
