@@ -30,12 +30,14 @@ def serve_encoder(
     import jax
     import jax.numpy as jnp
 
+    from xling_jax.encode.jax_backend import cast_kernels
     from xling_jax.models.registry import build_encoder
     from xling_jax.train.dry_run import matmul_flops
 
     library, _, dtype = library.partition("/")
     module = build_encoder(family, **sizes).clone(dtype=jnp.dtype(dtype or "float32"))
     params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
+    params = cast_kernels(params, dtype or "float32")  # as `load` does
     apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
     shape = (interleaved.YARDSTICK_SIZE,) * 2
     if library == "jax":
