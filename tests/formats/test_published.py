@@ -1,5 +1,6 @@
 """Published encoders given where a model is expected: converted once, into the cache."""
 
+import json
 import logging
 import os
 import shutil
@@ -13,6 +14,7 @@ import safetensors.numpy
 
 import xling_jax
 from xling_jax.cli.main import main
+from xling_jax.config import load
 from xling_jax.encode.model_directory import find_model_directory, load_model
 from xling_jax.formats.files import read_origin
 from xling_jax.options import OptionError
@@ -126,6 +128,11 @@ def test_other_paths_are_refused_in_one_line(tmp_path, cache, directories):
     for path in (tmp_path, tmp_path / "text.txt", tmp_path / "missing"):
         with pytest.raises(OptionError, match="use a model directory, a workdir of xling train, a"):
             xling_jax.load(path)
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps(load("t_laser:smoke").config))
+    with pytest.raises(OptionError, match="not exported an encoder yet: run xling train again"):
+        xling_jax.load(run)
     for wrong, kind in (("model2vec", "huggingface"), ("laser", "model2vec")):
         words = ["convert", "--from", wrong, str(directories[kind])]
         assert main([*words, "--output", str(tmp_path / "m")]) == 2

@@ -41,7 +41,7 @@ def readers_of(path: Path) -> tuple[str, ...]:
     if path.is_file():
         return ("laser", "sonar") if path.suffix == ".pt" else ()
     config = read_json(path / CONFIG_FILE) or {}
-    if "format_version" in config:
+    if "format_version" in config or "cleaning" in config:  # a model directory, a workdir
         return ()
     has_modules = (path / MODULES_FILE).is_file()
     if (has_modules or (path / WEIGHTS_FILE).is_file()) and is_static(path):
