@@ -103,6 +103,9 @@ class Preparation:
     teacher: Mapping = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
+        for name in ("pairs", "corpora"):
+            if isinstance(value := getattr(self, name), str):
+                raise ValueError(f"data.{name} must be a list of at least one; found {value!r}")
         if not self.pairs:
             raise ValueError(f"data.pairs must be a list of at least one; found {self.pairs!r}")
         languages = check_languages(self.languages)
@@ -115,7 +118,13 @@ class Preparation:
                 f"data.pairs={tuple(self.pairs)!r} name one language only, and corpora have two or "
                 "more; add a pair with another language"
             )
-        object.__setattr__(self, "pairs", tuple(sorted({pair_name(*pair) for pair in pairs})))
+        named = {"languages": languages, "corpora": tuple(self.corpora)}
+        named["pairs"] = tuple(sorted({pair_name(*pair) for pair in pairs}))
+        for name in ("exclude", "evaluation"):
+            given = getattr(self, name)
+            named[name] = (given,) if isinstance(given, str) else tuple(given)
+        for name, value in named.items():
+            object.__setattr__(self, name, value)
         check_number(self.validation_pairs, "data.validation_pairs", 0)
         check_number(self.max_broken_share, "data.max_broken_share", 0, below=1.01)
         for spec, count in Counter(self.corpora).items():
