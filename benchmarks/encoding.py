@@ -37,7 +37,7 @@ def serve_encoder(
     library, _, dtype = library.partition("/")
     module = build_encoder(family, **sizes).clone(dtype=jnp.dtype(dtype or "float32"))
     params = jax.jit(module.init)(jax.random.key(0), tokens[:1, :4])["params"]
-    params = cast_kernels(params, dtype or "float32")  # as `load` does
+    params = cast_kernels(module, params)  # as `load` does
     apply = jax.jit(lambda params, tokens: module.apply({"params": params}, tokens))
     shape = (interleaved.YARDSTICK_SIZE,) * 2
     if library == "jax":

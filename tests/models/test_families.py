@@ -69,7 +69,7 @@ def test_bfloat16_stays_close_and_gives_float32(case):
     assert found.dtype == jnp.float32 and np.abs(found - expected).max() > 0
     assert np.abs(found - expected).mean() < 0.03 * np.abs(expected).mean()
     # Kernels cast beforehand are those that every batch would cast.
-    params = cast_kernels(params, "bfloat16")
+    params = cast_kernels(module.clone(dtype=jnp.bfloat16), params)
     assert "bfloat16" in {str(leaf.dtype) for leaf in jax.tree.leaves(params)}
     np.testing.assert_array_equal(encode(module.clone(dtype=jnp.bfloat16)), found)
 

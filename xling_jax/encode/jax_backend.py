@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -154,7 +154,7 @@ class JaxBackend:
         self.params = jax.tree.map(
             lambda leaf: leaf if isinstance(leaf, jax.Array) else jax.device_put(leaf), params
         )
-        self._cast = cast_kernels(self.params, self.dtype)
+        self._cast = cast_kernels(module, self.params)
         self.num_devices = 1
         self._tokens_sharding = replicated = None
         sharding = getattr(next(iter(jax.tree.leaves(self.params)), None), "sharding", None)
@@ -256,18 +256,37 @@ class JaxBackend:
         )
 
 
-def cast_kernels(params: Any, dtype: str) -> Any:
-    """Returns parameters whose kernels are in `dtype`, to which every batch would cast them.
+def cast_kernels(module: nn.Module, params: Any) -> Any:
+    """Casts kernels to the encoder's dtype once; every batch would cast them otherwise.
 
-    The projections of pooled vectors are computed in float32, as everything else is kept.
+    Those of parts that compute in another dtype, such as a projection in float32, stay as they are.
     """
+    if jnp.dtype(getattr(module, "dtype", jnp.float32)) == jnp.float32:
+        return params
+    parts = _parts_in_its_dtype(module)
 
     def cast(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        names = [key.key for key in path]
-        in_layers = not names[0].startswith("projections")
-        return leaf.astype(dtype) if in_layers and names[-1].endswith("kernel") else leaf
+        *part, name = (key.key for key in path)
+        is_cast = name.endswith("kernel") and tuple(part) in parts
+        return leaf.astype(module.dtype) if is_cast else leaf
 
     return jax.tree_util.tree_map_with_path(cast, params)
+
+
+@functools.lru_cache(maxsize=16)
+def _parts_in_its_dtype(module: nn.Module) -> frozenset[tuple[str, ...]]:
+    """Paths of the submodules whose `dtype` is the encoder's, and of the encoder."""
+    found = set()
+
+    def note(call: Callable, args: Any, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
+        dtype = getattr(context.module, "dtype", None)
+        if dtype is not None and jnp.dtype(dtype) == jnp.dtype(module.dtype):
+            found.add(context.module.path)
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(note):
+        parameter_shapes(module)
+    return frozenset(found)
 
 
 def in_dtype(module: nn.Module, name: str) -> nn.Module:
