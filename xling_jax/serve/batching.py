@@ -61,6 +61,7 @@ class Batcher:
         self._encoder.vocab = self._vocab = _CountingVocab(encoder.vocab)
         self._limits = limits
         self._jobs: collections.deque[_Job] = collections.deque()
+        self._alone: collections.deque[_Job] = collections.deque()  # each to be a batch of its own
         self._thread = ThreadPoolExecutor(1, "xling-serve")
         self._running: asyncio.Task | None = None
         self.num_waiting = self.num_texts = self.num_tokens = self.num_batches = 0
@@ -111,10 +112,8 @@ class Batcher:
                         self._thread, self._compute, texts
                     )
                 except Exception as error:  # whatever it is, those who wait must hear of it
-                    if jobs[1:]:  # one of them may be at fault: each alone
-                        self._jobs.extendleft(reversed(jobs))
-                        for job in jobs:
-                            job.num_tokens = self._limits.batch_tokens + 1
+                    if jobs[1:]:  # one of them may be at fault
+                        self._alone.extend(jobs)
                     elif not jobs[0].result.done():
                         jobs[0].result.set_exception(error)
                     continue
@@ -128,6 +127,9 @@ class Batcher:
 
     def _next_batch(self) -> list[_Job]:
         """Takes jobs in order, up to the tokens of a batch; those whose client is gone are left."""
+        while self._alone:
+            if not (job := self._alone.popleft()).result.cancelled():
+                return [job]
         batch: list[_Job] = []
         tokens = 0
         while self._jobs:
