@@ -54,7 +54,9 @@ def parse_argument(
             name, value = "size", part
         check_choice("config argument", name, known)
         if name in values:
-            raise ValueError(f"config argument {name} is {values[name]} and {value}; give one")
+            raise ValueError(
+                f"config argument {name} is given twice, {values[name]} and {value}; give one"
+            )
         try:
             values[name] = type(defaults[name])(value)
         except ValueError:
@@ -120,7 +122,8 @@ def load_options(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     config = _run_config_file(path).to_dict()
     if section := next((key for key, value in config.items() if isinstance(value, dict)), None):
         raise OptionError(
-            f"--config {path}: {section} is for training; take one such as lawdr_wmt16"
+            f"--config {path}: is a config for training, with a section {section}; take one such "
+            "as lawdr_wmt16"
         )
     for key, text in _by_key(overrides).items():
         with wrong_use(f"--config.{key}"):

@@ -35,7 +35,7 @@ class Filters:
         metavar="SOURCE,TARGET",
     )
     drop_other_languages: bool = option(
-        False, "drop texts in another language than --languages says, by py3langid (extra langid)"
+        False, "drop texts that py3langid takes for another language (extra langid)"
     )
     max_length_ratio: float | None = option(
         None, "drop pairs in which one text has more than this times the words of the other"

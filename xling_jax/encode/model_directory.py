@@ -170,7 +170,8 @@ def find_model_directory(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
     if path.is_dir():
         found = f"is a directory with neither {PARAMS_FILE} nor encoder/{PARAMS_FILE}"
         if (path / "checkpoints").is_dir():
-            found += "; training has not exported an encoder yet: run xling train again, or export"
+            found += "; training has not exported an encoder yet: run xling train again, or take "
+            found += "one from xling export"
     else:
         found = "no such directory"
     hint = did_you_mean(name, SHIPPED)

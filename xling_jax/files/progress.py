@@ -101,7 +101,7 @@ class Progress:
         seconds = now - started - self._idle_s
         of_total = f" of {self._total}" if self._total else ""
         text = f"{self._what}: {self.done}{of_total} {self._unit}s"
-        if self.done > done_before and seconds >= 1:  # less is that of starting a computation
+        if self.done > done_before and seconds >= 1:  # in less, work has only been dispatched
             rate = (self.done - done_before) / seconds
             text += f", {rate:,.{0 if rate >= 100 else 2}f}/s"
             if self._total:

@@ -135,7 +135,7 @@ class Experiment:
             languages=languages,
             corpora=data.corpora,
             exclude=data.exclude,
-            evaluation=tuple(sorted(held_out)) if data.hold_out_evaluation else (),
+            evaluation=sorted(held_out) if data.hold_out_evaluation else (),
             validation_pairs=data.validation_pairs,
             max_broken_share=data.max_broken_share,
             pairs=data.pairs,
