@@ -150,8 +150,8 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(start, corpus, 
     assert ended(process) == 0, said()
     workdir = tmp_path / "w"
     before = {path: path.read_bytes() for path in files(workdir / "checkpoints")}
-    # The largest file of a checkpoint is cut.
-    room = max(map(len, before.values())) // 2
+    # How the arrays are spread over files depends on timing; one holds at least a sixth of all.
+    room = sum(map(len, before.values())) // 10
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     words = arguments("train", corpus, workdir, "--config.train.total_steps=6")
     finished = subprocess.run(
