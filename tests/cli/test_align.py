@@ -170,7 +170,10 @@ def test_as_many_components_as_dimensions_are_refused_before_the_encoding(
 ):
     monkeypatch.setattr(type(encoder), "encode_stream", lambda *_: pytest.fail("encodes"))
     line = fails(run(files, "--debias", encoder.dim), 2)
-    assert line.endswith(f"--debias {encoder.dim}: must be below the {encoder.dim} dimensions of m")
+    assert (
+        f": --debias={encoder.dim}: must be at least 0 and below the {encoder.dim} dimensions"
+        in line
+    )
 
 
 def test_too_little_text_is_aligned_without_debiasing_and_the_log_says_so(

@@ -563,7 +563,7 @@ def test_broken_text_is_told(files, encoded, capsys, caplog, lines, status, told
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--index", "nonsense"), "index='nonsense': faiss refuses it"),
+        (("--index", "nonsense"), "error: --index='nonsense': faiss refuses it"),
         (("--index", "IVF2,PQ4"), "index='IVF2,PQ4': faiss refuses it"),  # of 6 dimensions
         (("--index", "ivf:nprob=3"), "could not set parameter nprob"),
         (("--index", "ivf", "--backend", "jax"), "index='ivf' searches on the CPU"),

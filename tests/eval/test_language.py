@@ -10,6 +10,8 @@ from xling_jax.eval.language import LanguageIdentification
 class Encoder:
     """Vectors of meaning plus a large one of the language."""
 
+    dim = 8
+
     def encode(self, texts):
         rng = np.random.default_rng(len(texts))
         vectors = rng.normal(size=(len(texts), 8)).astype(np.float32)
@@ -68,5 +70,7 @@ def test_the_command_prints_the_three_accuracies(tmp_path, capsys):
     words += ["--debias", "1", "--no-pictures", "--output", str(tmp_path / "o")]
     assert main([*words, "--site", "x"]) == 2
     assert "two documents of the site x" in capsys.readouterr().err
+    assert main([*words, "--debias", "256"]) == 2
+    assert ": --debias=256: must be at least 0 and below the 256 dim" in capsys.readouterr().err
     assert main(words) == 0
     assert "| documents | components |" in capsys.readouterr().out

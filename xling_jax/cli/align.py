@@ -26,7 +26,8 @@ from xling_jax.cli.arguments import (
     read_vectors,
 )
 from xling_jax.cli.options import add_options, flag, options_from
-from xling_jax.documents.alignment import AUTO, DocumentAligner, match_urls
+from xling_jax.documents.alignment import DocumentAligner, match_urls
+from xling_jax.documents.debias import check_rank
 from xling_jax.documents.records import (
     Documents,
     choose_language,
@@ -95,9 +96,8 @@ def run(args: argparse.Namespace) -> None:
     sides = [read_side(path, code, **fields) for path, code in zip(paths, languages_of(args))]
     accepted = _match_urls(sides, options)
     encoder = load_encoder(args.model, args) if args.model else None
-    if encoder and options.debias != AUTO and options.debias >= encoder.dim:
-        rule = f"must be below the {encoder.dim} dimensions of {args.model}"
-        raise OptionError(f"--debias {options.debias}: {rule}")
+    if encoder:
+        check_rank(options.debias, encoder)
     vectors = [
         read_vectors(path, sum(side.lengths), f"nonblank sentences of {side.name}", args, encoder)
         if path

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from xling_jax.cli.options import LazyParser, add_subcommands
+from xling_jax.cli.options import LazyParser, add_subcommands, flag
 from xling_jax.files import progress
 from xling_jax.files.leaving import leave
 from xling_jax.files.untrusted import printable
@@ -59,7 +59,9 @@ _COMPUTING = {"train", "embed", "align", "align-sentences", "quickstart", "repro
 # Commands that keep what is done and go on from there.
 _CONTINUING = {"prepare", "train", "mine", "quickstart", "reproduce"}
 
-# How an error names an option of a config.
+# How an error of the library names an argument and its value.
+_KEYWORD = re.compile("([a-z_]+)(?==)")
+# How it names an option of a config.
 _CONFIG_OPTION = re.compile(
     r"((data|cleaning|vocab|encoder|decoder|head|objective|optimizer|schedule"
     r"|train|evaluation|mesh)(\.[a-z]\w*)+)(?=[:= ])"
@@ -163,6 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename2 or error.filename}: {error.strerror}"
         text = " ".join(text.split())
+        if (keyword := _KEYWORD.match(text)) and hasattr(args, keyword[1]):
+            text = f"{flag(keyword[1])}{text[keyword.end() :]}"
         option = _CONFIG_OPTION.match(text) if hasattr(args, "config") else None
         if option and not os.path.exists(option[1]):
             text = f"--config.{text}"

@@ -96,8 +96,6 @@ def check_corpus_options(args: argparse.Namespace) -> None:
         raise OptionError(f"--text {args.text}: vectors are kept beside it; write it to a file")
     if ".jsonl" in os.path.basename(args.text or ""):
         raise OptionError(f"--text {args.text}: is JSON lines; write one text a line: jq -r .text")
-    if args.debias < 0:
-        raise OptionError(f"--debias {args.debias}: must not be negative")
 
 
 def explain_scores(corpus: Corpus) -> None:

@@ -8,12 +8,13 @@ singular vectors of all sentence vectors of a language, found here from a stream
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from xling_jax.align.rows import as_embeddings, row_blocks
 from xling_jax.files.progress import counted
-from xling_jax.options import checks_numbers
+from xling_jax.options import OptionError, checks_numbers
 
 _logger = logging.getLogger(__name__)
 
@@ -114,6 +115,13 @@ def remove_components(vectors: np.ndarray, components: np.ndarray) -> np.ndarray
     dtype = np.float64 if vectors.dtype == np.float64 else np.float32
     vectors, components = vectors.astype(dtype, copy=False), components.astype(dtype, copy=False)
     return vectors - (vectors @ components) @ components.T
+
+
+def check_rank(rank: int | str, encoder: Any) -> None:
+    """OptionError if vectors of this encoder have no more dimensions than are to be removed."""
+    if rank != AUTO and not 0 <= rank < encoder.dim:
+        rule = f"must be at least 0 and below the {encoder.dim} dimensions of the vectors"
+        raise OptionError(f"debias={rank}: {rule}")
 
 
 def find_rank(rank: int | str, vectors_by_language: Mapping[str, np.ndarray], seed: int = 0) -> int:

@@ -99,6 +99,7 @@ class Alignment(AlignmentOptions, Task):
         self, encoder: Any, data: AlignmentData, directory: Path | None = None
     ) -> dict[str, AlignmentResult]:
         """All cells, between all languages of a data set."""
+        debias.check_rank(self.debias, encoder)
         encode = encoder.encode
         if directory is not None and hasattr(encoder, "encode_stream"):
             encode = lambda texts: write_mapped(

@@ -71,6 +71,7 @@ class LanguageIdentification(Task):
         self, encoder: Any, data: AlignmentData, directory: Path | None = None
     ) -> dict[str, LanguageScores]:
         """The three accuracies."""
+        debias.check_rank(self.debias, encoder)
         vectors = {c: encoder.encode(side.sentences) for c, side in data.documents.items()}
         rank = debias.find_rank(self.debias, vectors, self.seed)
         split = {c: self._test_rows(side) for c, side in data.documents.items()}

@@ -16,7 +16,12 @@ import numpy as np
 
 from xling_jax.align import knn
 from xling_jax.align.knn_index import EXACT, FilledIndex, empty_index
-from xling_jax.documents.debias import gram_matrix, language_components, remove_components
+from xling_jax.documents.debias import (
+    check_rank,
+    gram_matrix,
+    language_components,
+    remove_components,
+)
 from xling_jax.encode.encoder import Encoder
 from xling_jax.files.embeddings import read_embeddings, write_embeddings
 from xling_jax.files.hashes import fingerprint, hash_file
@@ -52,6 +57,7 @@ class Corpus:
             Where the lines are in several languages, these hold what a language has in common.
 
     Raises:
+        OptionError: if `index` is none, or `debias` not below the dimensions of the encoder.
         ValueError: if the text has no lines or cannot be read.
     """
 
@@ -65,6 +71,7 @@ class Corpus:
     ):
         if index != EXACT:
             empty_index(index, encoder.dim)  # refuses a wrong one before any work
+        check_rank(debias, encoder)
         self._encoder = encoder
         self.path, self.lines = Path(path), list(iterate_lines(path))
         if not self.lines:
