@@ -63,7 +63,7 @@ def test_options_of_the_vectors(run, encoder, text_file, tmp_path):
         run("--input", text_file, "--output", tmp_path / name, *options)
         found = read_embeddings(tmp_path / name, dim=expected.shape[1])
         np.testing.assert_allclose(found, expected, atol=1e-5)
-    with pytest.raises(OptionError, match="--truncate-dim 17 must be from 1 to 16"):
+    with pytest.raises(OptionError, match="truncate_dim=17 must be from 1 to 16"):
         run("--input", text_file, "--output", tmp_path / "g.npy", "--truncate-dim", 17)
 
 

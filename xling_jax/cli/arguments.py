@@ -248,16 +248,10 @@ def load_encoder(path: str | os.PathLike, args: argparse.Namespace | None = None
     """Loads the encoder of a command with the arguments of `add_vector_options`."""
     import xling_jax
 
-    try:
-        encoder = xling_jax.load(path, args.dtype if args else None)
-        if args is not None and args.truncate_dim is not None:
-            encoder = encoder.truncated(args.truncate_dim)
-        return encoder
-    except ValueError as error:
-        name, is_value, rest = str(error).partition("=")
-        if args is None or not is_value or name not in ("dtype", "truncate_dim"):
-            raise
-        raise OptionError(f"{flag(name)} {rest}") from error
+    encoder = xling_jax.load(path, args.dtype if args else None)
+    if args is not None and args.truncate_dim is not None:
+        encoder = encoder.truncated(args.truncate_dim)
+    return encoder
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from xling_jax.models.numpy_encoders import NumpyEncoder
 from xling_jax.models.numpy_layers import Memory, Packed, positions_within
 from xling_jax.models.numpy_static import FeatureFinder, NumpyStatic
 from xling_jax.models.row_storage import RowSums
+from xling_jax.options import OptionError
 from xling_jax.registry import check_choice
 
 BACKENDS = ("auto", "numpy", "jax")
@@ -70,9 +71,9 @@ def make_backend(spec: ModelSpec, dtype: str | None, backend: str, where: str) -
     check_choice("dtype", dtype or "auto", ("auto", *DTYPES))
     if spec.static:
         if dtype not in (None, "auto", "float32"):
-            raise ValueError(f"dtype={dtype!r}: static encoders compute in float32 only")
+            raise OptionError(f"dtype={dtype!r}: static encoders compute in float32 only")
         if backend == "jax":
-            raise ValueError("backend='jax': static encoders run in NumPy only")
+            raise OptionError("backend='jax': static encoders run in NumPy only")
         with named(where):
             return StaticBackend(spec.static, spec.stored)
     dtype = dtype or spec.config["encoder"].get("dtype", "auto")

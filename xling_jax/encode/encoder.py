@@ -25,7 +25,7 @@ from xling_jax.encode.backends import Backend, make_backend
 from xling_jax.encode.texts import EncodeStats, TokenWindow, text_windows, tokenize
 from xling_jax.files.progress import Progress
 from xling_jax.files.quantization import check_ranges, learn_ranges, quantize
-from xling_jax.options import check_kind, check_number, checks_numbers
+from xling_jax.options import OptionError, check_kind, check_number, checks_numbers
 from xling_jax.registry import check_choice
 from xling_jax.text.splitting import check_collection, check_texts, checked_texts, is_missing
 from xling_jax.text.vocabularies import Vocabulary
@@ -180,7 +180,7 @@ class Encoder:
         """
         check_kind("truncate_dim", dim, {"int"})
         if not 1 <= dim <= self._model_dim:
-            raise ValueError(
+            raise OptionError(
                 f"truncate_dim={dim} must be from 1 to {self._model_dim}, the model's width"
             )
         if dim == self.dim:

@@ -24,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xling_jax.devices import compute_dtype
 from xling_jax.encode.texts import TokenWindow
+from xling_jax.options import OptionError
 from xling_jax.sharding import rows_over
 
 _CPU_WINDOW_SENTENCES = 8192
@@ -290,12 +291,12 @@ def _parts_in_its_dtype(module: nn.Module) -> frozenset[tuple[str, ...]]:
 
 
 def in_dtype(module: nn.Module, name: str) -> nn.Module:
-    """Returns the encoder for computing in a dtype; ValueError if its family takes none."""
+    """Returns the encoder for computing in a dtype; OptionError if its family takes none."""
     dtype = compute_dtype(name, where="dtype").name
     if hasattr(module, "dtype"):
         return module.clone(dtype=dtype)
     if name not in ("auto", "float32"):
-        raise ValueError(f"dtype={name!r}: {type(module).__name__} computes in float32 only")
+        raise OptionError(f"dtype={name!r}: {type(module).__name__} computes in float32 only")
     return module
 
 
