@@ -69,10 +69,10 @@ def test_two_processes_continue_with_programs_of_several_lengths(corpus, tmp_pat
         if not word.startswith("--config.") or word[9:].partition("=")[0] in kept
     ]
     command += ["--config.data.bucket_lengths=(16,24,32)", "--config.schedule.decay_steps=200"]
-    for total in (40, 80, 120):
+    for total in (40, 80):
         words = [*command, f"--config.train.total_steps={total}"]
         processes.run(tmp_path / f"logs{total}", 2, words, programs_in_the_workdir)
-    assert "resuming from checkpoint 80" in processes.said(tmp_path / "logs120")
+    assert "resuming from checkpoint 40" in processes.said(tmp_path / "logs80")
     assert not (tmp_path / "w" / "xla_cache").exists()
 
 
