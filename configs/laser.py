@@ -21,7 +21,8 @@ Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two 
     xling train --config laser:layers=6 --workdir runs/laser_6
 
 The papers contradict each other on the recipe; this is LASER's. For the decoder of the official
-code, use `--config.decoder.input_feeding=False --config.decoder.output_width=512`.
+code, use `--config.decoder.input_feeding=False --config.decoder.output_width=512
+--config.decoder.embedding_width=320`.
 """
 
 from ml_collections import ConfigDict

@@ -15,7 +15,8 @@ cosine. LASER reaches 68.0 on the first 512 tokens of a document, 3.0 on all.
 Hardware: none given; inference on 86,853 documents, so a GPU.
 Data: http://data.statmt.org/news-commentary/v14/documents.tgz in ar cs de en es fr hi id it ja kk
 nl pt ru zh; docs/how-to/align.md turns it into JSON lines in which translations share an `id`.
-Argument: `encoder=mbert|xlm|xlmr`, `pooling=mean|first`, `document_mode=sentences|packed`.
+Argument: `encoder=mbert|xlm|xlmr`, which sets `--debias`, and `document_mode=sentences|packed`;
+`pooling=mean|first` changes nothing here, but names what the model was converted with.
 
     xling convert --from huggingface DIR/xlm-mlm-100-1280 --pooling mean --output models/xlm
     xling evaluate alignment --config lawdr_wmt19:encoder=xlm,pooling=mean \
