@@ -71,12 +71,8 @@ def _files(runs: Reproduction, name: str) -> list[Path]:
 def _classification(runs: Reproduction, part: Part) -> Measured:
     folder = _files(runs, "mldoc")
     codes = list_languages(folder[0])
-    options = dict(part.options)
-    if runs.scale in ("smoke", "small"):  # their encoders read less
-        options.pop("max-tokens", None)
-    languages = tuple(code for code in part.languages if code in codes)
-    part = dataclasses.replace(part, languages=languages, options=options)
-    one_seed = options["classifiers"] in ("mlp", "linear") and runs.scale == "smoke"
+    part = dataclasses.replace(part, languages=tuple(c for c in part.languages if c in codes))
+    one_seed = part.options["classifiers"] in ("mlp", "linear") and runs.scale == "smoke"
     words = ["--seeds", "1"] if one_seed else []
     found, epoch = Measured(), None
     if part.checkpoint in ("dev", "best", "half"):

@@ -62,10 +62,14 @@ def _language(pool: str) -> tuple[Row, ...]:
 COST = "LASER_1; six encodings of 1.2 million pages (WMT16) or 86,853 documents (WMT19)"
 _RECALL = (
     "Recall of the gold pairs, one to one, k = 4; nothing is selected. Columns: biased or debiased "
-    "vectors, mean or density-weighted sum, cosine or margin. LASER is our LASER_1; "
-    "of an encoder that stands in for BERT, at most a quarter of the dimensions are removed. "
+    "vectors, mean or density-weighted sum, cosine or margin. LASER is our LASER_1, which reads "
+    "2,000 tokens at most; of an encoder that stands in for BERT, at most a quarter of the "
+    "dimensions are removed. "
 )
-_WMT19 = "Over all gold pairs of the pairs of languages (micro); results.json has macro means."
+_WMT19 = (
+    "Over all gold pairs of the pairs of languages (micro); results.json has macro means. Ours, "
+    "trained on five of the 15 languages, are measured on these."
+)
 _LANGUAGE = (
     "A linear SVM tells English from French sentences of one site (eu2007.de in the paper), "
     "documents split 8:2: vectors v, the part removed v_lang, and the rest v_sem. Components are "

@@ -26,6 +26,7 @@ _MLM = Run("lightweight_multilingual:objective=mlm", {"encoder.pooling": "first"
 MBERT = Published("mbert", ("--from", "huggingface", "--pooling", "first"), _MLM)
 FINE_TUNED = {"classifiers": "finetune", "train-languages": "en", "seeds": 1, "max-tokens": 128}
 _LASER_5 = Published("laser", ("--from", "laser"))
+_SPLIT = _MLP | {"documents": "sentences-mean"}  # as in LASER's code; its numbers are cited
 
 
 def _mldoc(run: Run | Published, checkpoint: str = "dev", cut: bool = False, codes=_FIVE) -> Part:
@@ -47,7 +48,7 @@ COST = "20 epochs of Europarl v7, 4 to 10 days each on one Titan RTX"
 _DEV = (
     "By dev: the checkpoint of epochs 10 to 20 with the best mean across languages on MLDoc's dev "
     "text, tested once. LASER's MLP, mean of five seeds, selected on the dev text of the training "
-    "language. T-LASER reads the first 750 tokens of a document, LASER all of it."
+    "language. T-LASER reads the first 750 tokens of a document, LASER 2,000, in the paper all."
 )
 
 TABLES = {
@@ -68,14 +69,17 @@ TABLES = {
         "Table 2: MLDoc from English",
         (
             Row("mBERT", (Part(MBERT, "classification", languages=_FIVE, options=FINE_TUNED),)),
-            Row("LASER_5_2019", (_mldoc(_LASER_5, ""),)),
+            Row(
+                "LASER_5_2019", (Part(_LASER_5, "classification", languages=_FIVE, options=_SPLIT),)
+            ),
             Row("T-LASER", (_mldoc(_T_LASER, cut=True),)),
             Row("cT-LASER", (_mldoc(CT_LASER, cut=True),)),
             Row("LASER_1", (_mldoc(LASER_1),), beside="LASER_2018"),
         ),
         f"{_DEV} LASER_5_2019 is the published encoder with 93 languages, "
-        "from --encoders. mBERT, from there too, is fine-tuned as a whole on the first 128 tokens, "
-        "once, as BERT's authors do. MultiCCA is cited only.",
+        "from --encoders; its documents are means of their sentences, as in its own code. mBERT, "
+        "from there too, is fine-tuned as a whole on the first 128 tokens, once, as BERT's authors "
+        "do. MultiCCA is cited only.",
         matrix=True,
     ),
     "li-mak-3": Table(

@@ -84,6 +84,13 @@ def _layers(layers: int) -> Row:
     return Row(f"{layers} layer{'s' * (layers > 1)}", (*cost, *_both(_TWO, layers=layers)))
 
 
+def _of_batch(size: int) -> tuple[Part, ...]:
+    # By default the config keeps the weight that SIM has at 128 pairs.
+    published = {"objective__similarity_distribution__reduction": "sum"} if size != 128 else {}
+    mldoc = _mldoc("en-fr", "ugt+align", data__batch_size=size)
+    return mldoc, _xsr("en-fr", data__batch_size=size, **published)
+
+
 TABLES = {
     "mao-1": Table(
         "Table 1: sizes",
@@ -148,11 +155,9 @@ TABLES = {
     ),
     "mao-9": Table(
         "Table 9: batch size in pairs",
-        tuple(
-            Row(f"batch size {size}", _both(("en-fr",), "ugt+align", "all", data__batch_size=size))
-            for size in (64, 128, 256)
-        ),
-        f"{_MLDOC}{_XSR}The paper's cells for 128 are UGT+align for MLDoc, UGT+align+sim for XSR.",
+        tuple(Row(f"batch size {size}", _of_batch(size)) for size in (64, 128, 256)),
+        f"{_MLDOC}{_XSR}The paper's cells for 128 are UGT+align for MLDoc, UGT+align+sim for XSR. "
+        "Its SIM is a sum, whose weight grows with the batch; so is ours.",
     ),
     "mao-10": Table(
         "Table 10: share of the corpus",
