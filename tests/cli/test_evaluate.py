@@ -116,11 +116,13 @@ def test_existing_results_are_refused_unless_overwritten(parallel, tmp_path, cap
     assert left == ["kept.png", "notes.md", "results.json", "results.md"]
 
 
-def test_wrong_use_has_status_2_and_broken_data_1_and_make_no_output(tmp_path, capsys):
+def test_wrong_use_has_status_2_and_broken_data_1_and_make_no_output(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.tsv").write_text("en\tde\none\n")
     for name, options, status, message in (
         ("missing.tsv", (), 2, "missing.tsv: no such file"),
         (".", ("--k", "0"), 2, "k=0 must be positive"),
+        (".", ("--xsr", "9,2", "--altered", "bad.tsv"), 2, ": --xsr=9,2: has its own candidates"),
         ("bad.tsv", (), 1, "bad.tsv:2"),
     ):
         assert evaluate("retrieval", tmp_path / name, tmp_path / "out", *options) == status

@@ -80,7 +80,8 @@ def test_packs_of_sentences_are_measured_too(files, same_ids, encoder):
 def test_wrong_use_of_evaluation_is_refused(files, same_ids, fails):
     for options, message in (
         (("--cells", "best"), "cells='best' must be one of all, biased-mean-cosine"),
-        (("--cells", "debiased-mean-margin", "--debias", "0"), "debias=0 leaves out the debiased"),
+        (("--cells", "debiased-mean-margin", "--debias", "0"), ": --cells=debiased-mean-margin: "),
+        (("--gold", str(files / "same.jsonl")), "same.jsonl: needs two files of data"),
         (("--gold", "none.tsv"), "--gold none.tsv: no such file"),
     ):
         status = evaluate(files, "--model", "m", *options, data=["same.jsonl"])

@@ -94,7 +94,9 @@ def test_a_task_tunes_the_encoder_and_leaves_it_as_it_was(monkeypatch):
     assert matrices["toy_finetune"].selection.startswith("first epoch of best accuracy")
     assert 1 < matrices["toy_finetune"].chosen["en"][0] <= 30
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(encoder.params), before)
-    with pytest.raises(OptionError, match="documents: finetune reads each text as one sequence"):
+    with pytest.raises(
+        OptionError, match="documents=sentences-mean: finetune reads each text as one sequence"
+    ):
         Classification(classifiers=("finetune",), documents="sentences-mean").measure(encoder, data)
     with pytest.raises(OptionError, match="finetune: a static encoder.*; use classifiers of its"):
         task.measure(xling_jax.load("mini"), data)

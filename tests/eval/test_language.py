@@ -72,5 +72,6 @@ def test_the_command_prints_the_three_accuracies(tmp_path, capsys):
     assert "two documents of the site x" in capsys.readouterr().err
     assert main([*words, "--debias", "256"]) == 2
     assert ": --debias=256: must be at least 0 and below the 256 dim" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
     assert main(words) == 0
     assert "| documents | components |" in capsys.readouterr().out

@@ -167,7 +167,7 @@ def test_broken_files_are_refused(senteval, change, message):
 
 
 def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
-    with pytest.raises(ValueError, match="has no task SNLI; it has MR"):
+    with pytest.raises(ValueError, match="tasks=SNLI: .* has no such task; it has MR"):
         probing.load_tasks(senteval, ["SNLI"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="must hold SentEval's downstream or probing tasks"):
@@ -195,5 +195,5 @@ def test_the_command_writes_results(senteval, tmp_path, stand_in, capsys):
     assert results["model"]["fingerprint"] == "abc" and results["task"] == "probing"
     assert "| past_present | " in (output / "results.md").read_text()
     assert main.main([*words, "--tasks", "SNLI", "--overwrite"]) == 2
-    assert "has no task SNLI" in capsys.readouterr().err
+    assert ": --tasks=SNLI: " in capsys.readouterr().err
     assert main.main([*words, "--folds", "1", "--overwrite"]) == 2

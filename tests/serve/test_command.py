@@ -95,6 +95,8 @@ def test_wrong_use_is_one_line(capsys):
         port = taken.getsockname()[1]
         assert f"--port {port}: is in use" in refused("--model", "mini", "--port", port)
     assert "--port 70000: must be" in refused("--model", "mini", "--port", 70000)
+    ignored = ("--model", "mini", "--debias", 4, "--port", 70000)
+    assert "--debias 4: requires --text" in refused(*ignored)
     assert "use an address of this machine" in refused("--model", "mini", "--host", "192.0.2.1")
     assert "the name 'mini' is taken; write OTHER=mini" in refused("--model", "mini", "mini")
     assert "none: no such directory" in refused("--model", "none", "--port", 0)

@@ -6,6 +6,7 @@ Writes results.json, results.md and pictures to the output directory and prints 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import itertools
 import logging
@@ -202,9 +203,14 @@ def _measure(
         _logger.warning("%s was not trained on %s", path, ", ".join(others))
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
-    for one in data:
-        _logger.info("measuring %s", one.name)
-        outcomes |= task.measure(encoder, one, output)
+    try:
+        for one in data:
+            _logger.info("measuring %s", one.name)
+            outcomes |= task.measure(encoder, one, output)
+    except BaseException:
+        with contextlib.suppress(OSError):  # of an earlier evaluation there are results
+            output.rmdir()
+        raise
     _remove_earlier(output, _COMPARISON)
     model = {"path": path, "fingerprint": encoder.fingerprint, "dtype": encoder.dtype}
     if args.model in SHIPPED and not Path(args.model).exists():

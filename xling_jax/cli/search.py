@@ -92,6 +92,9 @@ def run(args: argparse.Namespace) -> None:
 def check_corpus_options(args: argparse.Namespace) -> None:
     """Refuses options of `add_corpus_options` before any work."""
     check_input(args, "text")
+    if not args.text and (args.debias or args.index != "exact"):
+        name = "debias" if args.debias else "index"
+        raise OptionError(f"--{name} {getattr(args, name)}: requires --text")
     if args.text and not os.path.isfile(args.text):
         raise OptionError(f"--text {args.text}: vectors are kept beside it; write it to a file")
     if ".jsonl" in os.path.basename(args.text or ""):

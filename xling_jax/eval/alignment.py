@@ -78,7 +78,8 @@ class Alignment(AlignmentOptions, Task):
     def __post_init__(self):
         super().__post_init__()
         if self.debias == 0 and any(cell.startswith("debiased") for cell in self.cells):
-            raise OptionError("cells: debias=0 leaves out the debiased ones; name others")
+            given = ",".join(self.cells)
+            raise OptionError(f"cells={given}: debias=0 leaves out the debiased ones; name others")
 
     @property
     def _cells(self) -> list[str]:
@@ -92,7 +93,8 @@ class Alignment(AlignmentOptions, Task):
         if self.gold is None:
             return [load_alignment_data(path, languages, **options) for path in paths]
         if len(paths) != 2:
-            raise OptionError(f"gold: needs two files of data, source and target; got {[*paths]}")
+            rule = "needs two files of data, source and target"
+            raise OptionError(f"gold={self.gold}: {rule}; got {' '.join(map(str, paths))}")
         return [load_document_pairs(*paths, self.gold, languages, **options)]
 
     def measure(

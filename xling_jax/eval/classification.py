@@ -111,7 +111,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
                     f"name it in --languages, too, or add train.{code}.tsv"
                 )
         if self.split and self.split not in data.splits:
-            raise OptionError(f"split: {paths[0]} has no {self.split} files")
+            raise OptionError(f"split={self.split}: {paths[0]} has no such files")
         if self.split == "dev":  # else text of the test split would be embedded as well
             data.splits.pop("test", None)
         return [data]
@@ -122,9 +122,10 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         """Every protocol with every classifier; each text is embedded, or tokenized, once."""
         tunes = "finetune" in self.classifiers
         if tunes and self.documents != "sequence":
-            raise OptionError("documents: finetune reads each text as one sequence")
+            rule = "finetune reads each text as one sequence"
+            raise OptionError(f"documents={self.documents}: {rule}")
         if self.max_tokens is not None:
-            with wrong_use("max_tokens"):
+            with wrong_use(f"max_tokens={self.max_tokens}"):
                 encoder = encoder.with_max_length(self.max_tokens)
         mode, _, pooling = self.documents.partition("-")
         encode = document_encoder(encoder.encode, mode, pooling=pooling or "mean")

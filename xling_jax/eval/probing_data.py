@@ -67,7 +67,9 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
     found = _find_tasks(root)
     for name in names or ():
         if name not in found:
-            raise OptionError(f"tasks: {directory} has no task {name}; it has {', '.join(found)}")
+            raise OptionError(
+                f"tasks={name}: {directory} has no such task; it has {', '.join(found)}"
+            )
     if not found:
         rule = "must hold SentEval's downstream or probing tasks, or tr|va|te<TAB>label<TAB>text"
         raise ValueError(f"{directory}: {rule}; none found")

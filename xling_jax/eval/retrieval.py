@@ -86,11 +86,12 @@ class Retrieval(Task):
 
     def __post_init__(self):
         super().__post_init__()
+        given = ",".join(map(str, self.xsr or ()))
         if self.xsr and (len(self.xsr) != 2 or self.xsr[1] > self.xsr[0]):
-            given = ",".join(map(str, self.xsr))
             raise OptionError(f"xsr={given}: must be KEYS,QUERIES, with at most as many queries")
         if self.xsr and (self.distractors or self.altered):
-            raise OptionError("xsr has its own candidates; leave out distractors and altered")
+            rule = "has its own candidates; leave out distractors and altered"
+            raise OptionError(f"xsr={given}: {rule}")
 
     def load(self, paths: Sequence[str], languages: Sequence[str] | None) -> list[RetrievalData]:
         """See `load_retrieval_data`."""
@@ -188,7 +189,8 @@ class Retrieval(Task):
     def _measure_drawn(self, encode: Encode, data: RetrievalData) -> LanguageMatrix:
         """Draws rows of a data set and measures among them; each text is embedded once."""
         if len(data.parts) > 1:
-            raise OptionError(f"xsr: {data.name} has many files; give them one by one")
+            given = ",".join(map(str, self.xsr))
+            raise OptionError(f"xsr={given}: {data.name} has many files; give them one by one")
         cells = {}
         for pair in itertools.permutations(data.parts[0].texts, 2):
             source, target = (data.parts[0].texts[code] for code in pair)
