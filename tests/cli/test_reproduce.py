@@ -88,6 +88,7 @@ def test_a_dry_run_writes_only_the_made_up_text(tmp_path, capsys):
     "table, row, word",
     [
         ("li-mak-4", "LASER_1, first 750 tokens, dev", "--max-tokens 750"),
+        ("li-mak-beta", "β = 0.5", "--max-tokens 750"),
         ("li-mak-2", "LASER_5_2019", "--documents sentences-mean"),  # LASER's code splits them
         # SIM as published, where that is another weight than at 128 pairs.
         ("mao-9", "batch size 256", "--config.objective.similarity_distribution.reduction=sum"),
