@@ -81,7 +81,7 @@ def test_half_floats_stream_and_are_read_back(run, encoder, text_file, tmp_path,
         (("--shard", "1/2", "--input", "-"), "--input - is read twice; write it"),
         (("--precision", "float16", "--format", "laser"), "--format laser: is float32 only"),
         (("--prompt", "a", "--prompt-name", "b"), "only one of them"),
-        (("--prompt-name", "b"), "--prompt-name b: prompt_name='b' must be one of"),
+        (("--prompt-name", "b"), "^prompt_name='b' must be one of"),
     ],
 )
 def test_precisions_and_prompts_that_cannot_be_are_refused(

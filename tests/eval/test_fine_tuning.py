@@ -98,7 +98,9 @@ def test_a_task_tunes_the_encoder_and_leaves_it_as_it_was(monkeypatch):
         OptionError, match="documents=sentences-mean: finetune reads each text as one sequence"
     ):
         Classification(classifiers=("finetune",), documents="sentences-mean").measure(encoder, data)
-    with pytest.raises(OptionError, match="finetune: a static encoder.*; use classifiers of its"):
+    with pytest.raises(
+        OptionError, match="classifiers=finetune: a static encoder.*; use classifiers of its"
+    ):
         task.measure(xling_jax.load("mini"), data)
 
 

@@ -121,6 +121,15 @@ def test_of_the_hub_pickles_are_fetched_where_there_is_nothing_else(
     assert not (tmp_path / "snapshot/pytorch_model.bin").exists()
 
 
+def test_an_error_of_the_hub_is_told_to_its_end(cache, monkeypatch):
+    def download(*_, **__):
+        raise FileNotFoundError("Got: ConnectError\n" + 20 * "No snapshot. " + "Please try again.")
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    with pytest.raises(OptionError, match="^hf:org/name: Got: ConnectError No .* try again.$"):
+        xling_jax.load("hf:org/name")
+
+
 def test_other_paths_are_refused_in_one_line(tmp_path, cache, directories):
     with pytest.raises(OptionError, match="a model must be a name or a path; found None"):
         xling_jax.load(None)

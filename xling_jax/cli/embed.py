@@ -107,7 +107,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 def _embed(args: argparse.Namespace) -> None:
     encoder = load_encoder(args.model, args)
     if args.prompt is not None or args.prompt_name is not None:
-        with wrong_use(f"--prompt-name {args.prompt_name}"):
+        with wrong_use():
             encoder = encoder.with_prompt(args.prompt, args.prompt_name)
     read, unit = (read_texts, "document") if args.documents else (iterate_lines, "sentence")
     # Reading the file twice is cheap compared to encoding it: a broken line is found before hours

@@ -138,7 +138,7 @@ MLDoc is made from the licensed Reuters corpora by python -m xling_jax.eval.mldo
         if tunes:
             from xling_jax.eval.fine_tuning import tuner
 
-            with wrong_use("classifiers: finetune"):
+            with wrong_use("classifiers=finetune"):
                 inputs["tokens"], fine_tune = tuner(encoder, texts)
         matrices = {}
         for protocol, classifier in itertools.product(

@@ -92,7 +92,7 @@ def fetch_from_hub(name: str) -> Path:
         if not any(directory.rglob("*.safetensors")):
             directory = get(_FOREIGN)
     except (OSError, ValueError) as error:  # its own errors are among them
-        raise OptionError(f"{name}: {one_line(error, 200)}") from error
+        raise OptionError(f"{name}: {one_line(error, 400)}") from error
     return directory
 
 
