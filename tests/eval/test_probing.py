@@ -171,7 +171,7 @@ def test_bad_settings_data_and_vectors_are_refused(senteval, tmp_path):
         probing.load_tasks(senteval, ["SNLI"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="must hold SentEval's downstream or probing tasks"):
-        probing.load_tasks(tmp_path / "empty")
+        probing.load_tasks(tmp_path / "empty", ["MR"])
     (task,) = probing.load_tasks(senteval, ["TREC"])
     with pytest.raises(ValueError, match="TREC: 30 folds need as many rows .* rarest has 12"):
         measure(encode, task, folds=30)

@@ -65,14 +65,14 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
     if root.is_file():
         raise ValueError(f"{directory}: must be a directory, such as SentEval's data; found a file")
     found = _find_tasks(root)
+    if not found:
+        rule = "must hold SentEval's downstream or probing tasks, or tr|va|te<TAB>label<TAB>text"
+        raise ValueError(f"{directory}: {rule}; none found")
     for name in names or ():
         if name not in found:
             raise OptionError(
                 f"tasks={name}: {directory} has no such task; it has {', '.join(found)}"
             )
-    if not found:
-        rule = "must hold SentEval's downstream or probing tasks, or tr|va|te<TAB>label<TAB>text"
-        raise ValueError(f"{directory}: {rule}; none found")
     return [replace(found[name](), path=str(directory)) for name in (names or found)]
 
 
