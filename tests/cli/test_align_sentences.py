@@ -134,7 +134,8 @@ def test_half_of_an_emoji_in_a_document_becomes_a_replacement_character(files, k
     "words, message",
     [
         (["--format", "tmx"], "out: TMX needs the languages"),
-        (["--max-sentences", "1"], "max_sentences=1 must be at least 2"),
+        (["--max-sentences", "1"], "--max-sentences=1 must be at least 2"),
+        (["--merging", "nan"], "error: --merging must be a number; got nan"),
         (["--pairs", "a.en"], "--pairs: --source must be JSON lines"),
         (["--languages", "en"], "--languages: must be two codes"),
     ],

@@ -60,7 +60,7 @@ _COMPUTING = {"train", "embed", "align", "align-sentences", "quickstart", "repro
 _CONTINUING = {"prepare", "train", "mine", "quickstart", "reproduce"}
 
 # How an error of the library names an argument and its value.
-_KEYWORD = re.compile("([a-z_]+)(?==)")
+_KEYWORD = re.compile("([a-z_]+)(?==| must be )")
 # How it names an option of a config.
 _CONFIG_OPTION = re.compile(
     r"((data|cleaning|vocab|encoder|decoder|head|objective|optimizer|schedule"
