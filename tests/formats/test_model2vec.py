@@ -152,7 +152,7 @@ def test_the_commands(tmp_path, capsys):
     )
     assert main([*command, "--pooling", "mean"]) == 2
     assert "--pooling does not apply to static encoders" in capsys.readouterr().err
-    assert main([*command, "--max-length-tokens", "600"]) == 1
+    assert main([*command, "--max-length-tokens", "600"]) == 2
     assert (
         "--max-length-tokens=600 must be at most 512, the model's limit" in capsys.readouterr().err
     )

@@ -39,6 +39,7 @@ from xling_jax.formats.modules import (
 )
 from xling_jax.formats.registry import export_directory, refuse
 from xling_jax.formats.tokenizer_json import NO_LIMIT, cut_at, tokenizer_json
+from xling_jax.options import OptionError
 from xling_jax.text.huggingface_vocab import (
     TOKENIZER_FILE,
     HuggingFaceText,
@@ -171,7 +172,7 @@ def _read_static_embedding(source: Path, max_length_tokens: int | None) -> _Stat
 def _shorter(limit: int | None, max_length_tokens: int | None) -> int | None:
     """A model's limit, or the one that is asked for instead."""
     if max_length_tokens is not None and max_length_tokens > (limit or NO_LIMIT):
-        raise ValueError(
+        raise OptionError(
             f"max_length_tokens={max_length_tokens} must be at most {limit or NO_LIMIT}, the "
             "model's limit"
         )
