@@ -2,9 +2,11 @@
 
     python lab/experiments/compare_runs.py runs/t_laser runs/ct_laser --output t_vs_ct.png
     python lab/experiments/compare_runs.py runs/* --metrics pud_dev/p_at_1 train/tokens_per_second
+    python lab/experiments/compare_runs.py A B C --tokens 3487 3487 3240 --output curves.png
 
 Reads `metrics.jsonl` of each workdir and prints the table. Dev metrics are in percent; speeds are
-medians over the lines of the log.
+medians over the lines of the log. With `--tokens`, the tokens a side in an update of each run,
+the plot has P@1 over tokens.
 """
 
 import argparse
@@ -65,26 +67,29 @@ def table(runs: dict[str, list[dict[str, float]]], names: list[str], step: int) 
     return markdown_table(["run", *names], rows)
 
 
-def draw(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
-    """Plots the translation loss, and to its right the dev P@1 of every set."""
+def draw(runs: dict[str, list[dict[str, float]]], path: Path, tokens: Sequence[int] = ()) -> None:
+    """Plots the dev P@1 of every set, without `tokens` the translation loss to its left."""
     names = [name for name in dev_metrics(runs) if name.endswith("/p_at_1")]
-    figure, axes = plt.subplots(1, 1 + len(names), figsize=(4.2 * (1 + len(names)), 3.4))
-    panels = [("train/translation_loss", "translation loss (nats per token)", 1.0)]
-    panels += [(name, f"{name.split('/')[0]}: P@1 (%)", 100.0) for name in names]
+    panels = [(name, f"{name.split('/')[0]}: P@1 (%)", 100.0) for name in names]
+    if not tokens:
+        panels.insert(0, ("train/translation_loss", "translation loss (nats per token)", 1.0))
+    size = (4.2 * len(panels) + 1.2, 3.4)
+    figure, (axes,) = plt.subplots(1, len(panels), figsize=size, squeeze=False)
+    per_step = [n / 1e6 for n in tokens] or [1] * len(runs)
     for axis, (name, title, scale) in zip(axes, panels):
         dots = {} if name.startswith("train/") else {"marker": "o", "markersize": 4}
-        for (color, line), (run, records) in zip(itertools.cycle(LINES), runs.items()):
+        for (color, line), (run, records), x in zip(itertools.cycle(LINES), runs.items(), per_step):
             steps, values = curve(records, name)
             style = {"color": color, "linestyle": line, "linewidth": 1.8} | dots
-            axis.plot(steps, [scale * v for v in values], label=run, **style)
+            axis.plot([x * s for s in steps], [scale * v for v in values], label=run, **style)
         if dots:
             axis.set_ylim(bottom=0)
         axis.set_title(title, fontsize=10, loc="left")
-        axis.set_xlabel("updates", fontsize=9)
+        axis.set_xlabel("million tokens a side" if tokens else "updates", fontsize=9)
         axis.locator_params(axis="x", nbins=5)
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes[0].legend(frameon=False, fontsize=9)
+    axes[-1].legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -95,6 +100,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workdirs", nargs="+", type=Path)
     parser.add_argument("--output", type=Path, help="PNG file to write")
+    parser.add_argument("--tokens", nargs="+", type=int, help="of an update, for each workdir")
     parser.add_argument("--metrics", nargs="+", help="columns; default: P@1, P@5, translation loss")
     parser.add_argument(
         "--step", type=int, help="compare at this step (default: the last common one)"
@@ -104,6 +110,8 @@ def main(words: Sequence[str] | None = None) -> None:
     for name, records in runs.items():
         if not records:
             parser.error(f"{name}: no measurements in metrics.jsonl; give the workdir of a run")
+    if args.tokens and len(args.tokens) != len(runs):
+        parser.error(f"--tokens needs one number for each of the {len(runs)} workdirs")
     measured = dev_metrics(runs)
     if not measured and (args.step is None or args.output):
         parser.error("not all runs have measured P@1; give --step and --metrics, and no --output")
@@ -111,7 +119,7 @@ def main(words: Sequence[str] | None = None) -> None:
     names = args.metrics or [*measured, "train/translation_loss"]
     print(f"At step {step}:\n\n{table(runs, names, step)}")
     if args.output:
-        draw(runs, args.output)
+        draw(runs, args.output, args.tokens or ())
 
 
 if __name__ == "__main__":

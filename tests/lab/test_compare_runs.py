@@ -20,6 +20,11 @@ def test_compared_runs_keep_their_lines_and_names_apart(tmp_path, capsys):
         rows = [
             line.split()[1:4:2] for line in capsys.readouterr().out.splitlines() if "| " in line
         ]
+        curves = ["--output", str(tmp_path / "curves.svg"), "--tokens"]
+        compare_runs.main([*words, *curves, *["250000"] * 7])
+        with pytest.raises(SystemExit):
+            compare_runs.main([*words, *curves, "250000"])
+        assert "one number for each of the 7 workdirs" in capsys.readouterr().err
         with pytest.raises(SystemExit):
             compare_runs.main([*words, str(tmp_path / "typo")])
     assert "typo: no measurements in metrics.jsonl" in capsys.readouterr().err
@@ -27,3 +32,5 @@ def test_compared_runs_keep_their_lines_and_names_apart(tmp_path, capsys):
     assert rows[-7:] == [[name, f"{i}0.0"] for i, name in enumerate(names, 1)]
     plot = (tmp_path / "plot.svg").read_text()
     assert all(f"<!-- {name} -->" in plot for name in names)  # of the legend
+    curves = (tmp_path / "curves.svg").read_text()
+    assert "<!-- million tokens a side -->" in curves and "translation loss" not in curves
