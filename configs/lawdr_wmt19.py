@@ -40,7 +40,6 @@ def get_config(arg: str = ""):
         document_mode=("sentences", "packed"),
     )
     config = ConfigDict()
-    config.encoder, config.pooling = argument.encoder, argument.pooling  # of the model directory
     config.document_mode = argument.document_mode
     config.splitter = "rule"  # for documents that are not lists of sentences
     config.debias = RANKS[argument.encoder]

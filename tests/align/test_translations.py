@@ -47,4 +47,4 @@ def test_the_counts_in_words():
     assert chosen.describe() == "0 translations; dropped: none"
     for pair in (("a", "a", 0.1), ("a", "b", 0.1), ("a", "b", 0.9)):
         chosen.keep(*pair)
-    assert chosen.describe() == "1 translations; dropped: 1 copy, 1 cost"
+    assert chosen.describe() == "1 translation; dropped: 1 copy, 1 cost"

@@ -119,13 +119,17 @@ def test_existing_results_are_refused_unless_overwritten(parallel, tmp_path, cap
 def test_wrong_use_has_status_2_and_broken_data_1_and_make_no_output(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.tsv").write_text("en\tde\none\n")
+    (tmp_path / "good.tsv").write_text("en\tde\none\teins\n")
+    (tmp_path / "a.fr.tsv").touch()
     for name, options, status, message in (
         ("missing.tsv", (), 2, "missing.tsv: no such file"),
         (".", ("--k", "0"), 2, "k=0 must be positive"),
         (".", ("--xsr", "9,2", "--altered", "bad.tsv"), 2, ": --xsr=9,2: has its own candidates"),
         ("bad.tsv", (), 1, "bad.tsv:2"),
+        ("good.tsv", ("--distractors", "bad.tsv"), 2, "bad.tsv: must be named NAME.LANG.txt"),
+        ("good.tsv", ("--altered", "a.fr.tsv"), 2, "a.fr.tsv: unknown language 'fr'"),
     ):
-        assert evaluate("retrieval", tmp_path / name, tmp_path / "out", *options) == status
+        assert evaluate("retrieval", tmp_path / name, tmp_path / "out/2", *options) == status
         error = capsys.readouterr().err.strip().splitlines()[-1]
         assert error.startswith("xling evaluate: error:") and message in error
         assert not (tmp_path / "out").exists()
@@ -136,7 +140,7 @@ def test_a_language_that_the_data_lacks_is_named_with_its_file(parallel, labeled
         (
             "retrieval",
             parallel,
-            f"{parallel}: retrieval needs at least two of en, it; found en, de",
+            f"{parallel}: retrieval needs at least two languages; asked for en, it; found en, de",
         ),
         (
             "classification",

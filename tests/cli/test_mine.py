@@ -318,8 +318,12 @@ def test_languages_of_given_pairs_name_columns_and_may_drop_what_is_in_another(
     header, pair = (files / "out.tsv").read_text().splitlines()
     assert header == "score\tde\ten" and pair.split("\t")[1:] == [german, english]
     options = (*options[:3], "it,en", *options[4:], "--overwrite")
-    assert mine(files, *options, model=None, source=None, target=None) == 1
+    assert mine(files, *options, model=None, source=None, target=None) == 2
     assert "g.tsv:1: pairs must be in it and en; found fr, de, en" in capsys.readouterr().err
+    options = ("--pairs", f"{files}/g.tsv?columns=it:nope,en", *options[2:])
+    assert mine(files, *options, model=None, source=None, target=None) == 2
+    assert "g.tsv: has no column 'nope'; found fr, de, en" in capsys.readouterr().err
+    options = ("--pairs", files / "g.tsv", *options[2:])
     (files / "g.tsv").write_text("\n".join(["eng\tdeu", f"{english}\t{german}"]) + "\n")
     options = (*options[:3], "de,en", *options[4:])
     assert mine(files, *options, model=None, source=None, target=None) == 0
@@ -383,7 +387,7 @@ def test_texts_of_one_language_are_both_written(files, encoded, fails):
     assert line.endswith("o.en-en: must end in two languages, such as corpus.de-en")
     (files / "g.tsv").write_text("en\ten\na\tb\n")
     options = {"source": None, "target": None, "output": "-"}
-    line = fails(mine(files, "--pairs", files / "g.tsv", **options), 1)
+    line = fails(mine(files, "--pairs", files / "g.tsv", **options), 2)
     assert "g.tsv:1: pairs must be in two languages; found en, en; choose two, such as" in line
 
 
@@ -411,6 +415,7 @@ def test_outputs_that_cannot_be_files_are_refused_before_any_work(files, encoded
         ((), {"source": "none.en"}, "none.en: no such file"),
         (("--source", "-", "--target", "-"), {"source": None, "target": None}, "can be stdin"),
         (("--k", 0), {}, "--k=0 must be positive"),
+        (("--min-cosine", 2), {}, "--min-cosine 2: must be from -1 to 1"),
         (("--threshold", "nan"), {}, "--threshold nan: must be a number or auto"),
         (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
         (("--pairs", "none.tsv"), {}, "none.tsv: no such file"),
@@ -566,7 +571,7 @@ def test_broken_text_is_told(files, encoded, capsys, caplog, lines, status, told
         (("--index", "nonsense"), "error: --index='nonsense': faiss refuses it"),
         (("--index", "IVF2,PQ4"), "index='IVF2,PQ4': faiss refuses it"),  # of 6 dimensions
         (("--index", "ivf:nprob=3"), "could not set parameter nprob"),
-        (("--index", "ivf", "--backend", "jax"), "index='ivf' searches on the CPU"),
+        (("--index", "ivf", "--backend", "jax"), "leave out --backend='jax'"),
     ],
 )
 def test_a_wrong_index_is_refused_before_anything_is_embedded(

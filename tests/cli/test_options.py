@@ -30,6 +30,7 @@ class Settings:
 
 def settings(*words, config=None):
     parser = argparse.ArgumentParser()
+    parser.add_argument("--config", default="c.py")
     add_options(parser, Settings)
     return options_from(parser.parse_args(words), Settings, config)
 
@@ -45,10 +46,14 @@ def test_types_and_defaults_follow_from_the_fields(tmp_path):
 
 
 def test_a_config_gives_what_the_command_line_does_not():
-    config = {"k": 9, "ks": (2,), "flag": True, "rate": None, "unknown": 1}
+    config = {"k": 9, "ks": (2,), "flag": True, "rate": None}
     assert settings("--k", "3", config=config) == Settings(k=3, ks=(2,), flag=True)
     with pytest.raises(OptionError, match="--names='z' must be one of x, y"):
         settings(config={"names": ("z",)})
+    with pytest.raises(
+        OptionError, match="--config c.py: config key='nmes' .*; did you mean names"
+    ):
+        settings(config={"nmes": ("x",)})
 
 
 @pytest.mark.parametrize(

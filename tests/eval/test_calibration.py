@@ -151,7 +151,7 @@ def test_only_the_calibration_of_a_model_directory_changes(made, tmp_path):
         (
             ["--overwrite", "--data", "few.tsv", "--languages", "de,nl"],
             2,
-            "few.tsv: retrieval needs at least two of de, nl; found de, en",
+            "few.tsv: retrieval needs at least two languages; asked for de, nl; found de, en",
         ),
     ],
 )

@@ -72,7 +72,8 @@ def test_a_set_without_some_of_the_languages_is_measured_in_the_others(tmp_path,
     with pytest.raises(OptionError) as error:
         make(("en", "es"), retrieval=(str(path),))
     assert str(error.value) == (
-        f"evaluation.retrieval: {path}: retrieval needs at least two of en, es; found de, en"
+        f"evaluation.retrieval: {path}: retrieval needs at least two languages; asked for en, es; "
+        "found de, en"
     )
 
 

@@ -62,10 +62,10 @@ def test_tatoeba_layout_of_laser(tmp_path):
     assert "zh_Hans" in retrieval_data.load_retrieval_data(tmp_path).parts[-1].texts
     for code in ("zh_Hans", "en"):
         write(tmp_path / f"tatoeba.zh_Hans-en.{code}", "")
-    with pytest.raises(ValueError, match=r"zh_Hans: must hold lines of text; the file is empty"):
+    with pytest.raises(ValueError, match=r"zh_Hans: the file is empty"):
         retrieval_data.load_retrieval_data(tmp_path)
     write(tmp_path / "tatoeba.deu-eng.eng", "c\n")
-    with pytest.raises(ValueError, match=r"as many lines .* found \[3, 1\]"):
+    with pytest.raises(ValueError, match="same number of lines; .*deu has 3, .*eng has 1;"):
         retrieval_data.load_retrieval_data(tmp_path)
 
 
@@ -143,7 +143,7 @@ def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match="or KIND:WHERE; separate the columns by tabs"):
         retrieval_data.load_retrieval_data(tmp_path / "corpus.de")
     path = write(tmp_path / "a.tsv", "en\tde\nx\ty\n")
-    with pytest.raises(ValueError, match="two of fr, it; found en, de$"):
+    with pytest.raises(ValueError, match="two languages; asked for fr, it; found en, de$"):
         retrieval_data.load_retrieval_data(path, ["fr", "it"])
 
 

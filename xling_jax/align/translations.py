@@ -8,6 +8,7 @@ from typing import NamedTuple, TextIO
 
 from xling_jax.align.pair_files import PAIR_FORMATS, ScoredPair, cell
 from xling_jax.align.sentences import Group
+from xling_jax.files.progress import counted
 from xling_jax.options import option
 from xling_jax.text.splitting import count_words
 
@@ -87,7 +88,8 @@ class TranslationFilter:
     def describe(self) -> str:
         """The counts in one line."""
         dropped = [f"{n} {why}" for why, n in sorted(self.counts.items()) if why != "kept"]
-        return f"{self.counts['kept']} translations; dropped: {', '.join(dropped) or 'none'}"
+        kept = counted(self.counts["kept"], "translation")
+        return f"{kept}; dropped: {', '.join(dropped) or 'none'}"
 
     def _reason(self, source: str, target: str, cost: float) -> str | None:
         rules = self._rules

@@ -201,6 +201,7 @@ def _measure(
     started = time.monotonic()
     if others := _unknown_languages(encoder, data):
         _logger.warning("%s was not trained on %s", path, ", ".join(others))
+    made = [path for path in (output, *output.parents) if not path.exists()]
     output.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     try:
@@ -208,8 +209,9 @@ def _measure(
             _logger.info("measuring %s", one.name)
             outcomes |= task.measure(encoder, one, output)
     except BaseException:
-        with contextlib.suppress(OSError):  # of an earlier evaluation there are results
-            output.rmdir()
+        with contextlib.suppress(OSError):  # there may be something in them
+            for path in made:
+                path.rmdir()
         raise
     _remove_earlier(output, _COMPARISON)
     model = {"path": path, "fingerprint": encoder.fingerprint, "dtype": encoder.dtype}

@@ -59,8 +59,8 @@ _COMPUTING = {"train", "embed", "align", "align-sentences", "quickstart", "repro
 # Commands that keep what is done and go on from there.
 _CONTINUING = {"prepare", "train", "mine", "quickstart", "reproduce"}
 
-# How an error of the library names an argument and its value.
-_KEYWORD = re.compile("([a-z_]+)(?==| must be )")
+# How an error of the library names an argument and its value, and further ones.
+_KEYWORD = re.compile("^[a-z_]+(?==| must be )|(?<= )[a-z_]+(?==')")
 # How it names an option of a config.
 _CONFIG_OPTION = re.compile(
     r"((data|cleaning|vocab|encoder|decoder|head|objective|optimizer|schedule"
@@ -165,8 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename2 or error.filename}: {error.strerror}"
         text = " ".join(text.split())
-        if (keyword := _KEYWORD.match(text)) and hasattr(args, keyword[1]):
-            text = f"{flag(keyword[1])}{text[keyword.end() :]}"
+        text = _KEYWORD.sub(lambda m: flag(m[0]) if hasattr(args, m[0]) else m[0], text)
         option = _CONFIG_OPTION.match(text) if hasattr(args, "config") else None
         if option and not os.path.exists(option[1]):
             text = f"--config.{text}"

@@ -156,6 +156,8 @@ def _check_arguments(args: argparse.Namespace) -> Options:
     if args.pairs == "-" and "-" in (*args.source, *args.target):
         raise OptionError("--pairs -: stdin is already read for --source or --target")
     options = options_from(args, Options)
+    if options.min_cosine is not None and not -1 <= options.min_cosine <= 1:
+        raise OptionError(f"--min-cosine {options.min_cosine:g}: must be from -1 to 1")
     if args.shard and not args.output.endswith(".npz"):
         raise OptionError("--shard: writes neighbors, not pairs; name --output FILE.npz")
     if args.join:

@@ -69,9 +69,7 @@ class Cut:
                 f"{given[0]}: needs --model, a calibrated one; or use --top or --threshold"
             )
         if retrieval != "max":
-            raise OptionError(
-                f"{given[0]}: needs --retrieval max, with which models are calibrated"
-            )
+            raise OptionError(f"{given[0]}: needs --retrieval max, for which models are calibrated")
 
     def calibration(
         self, encoder: Encoder | None, args: argparse.Namespace, margin: str, k: int, retrieval: str
@@ -111,9 +109,11 @@ class Cut:
         order = np.argsort(-pairs.scores, kind="stable")
         order = order[pairs.scores[order] > -np.inf]
         ranked = pairs.take(order)
-        valley = score_valley(ranked.scores)
-        precisions = self._precisions(ranked, calibration, valley)
-        if len(ranked) >= _SHOWN_FROM:
+        is_shown = len(ranked) >= _SHOWN_FROM
+        # It imports much of SciPy.
+        valley = score_valley(ranked.scores) if is_shown or self.threshold == _AUTO else None
+        precisions = self._precisions(ranked, calibration)
+        if is_shown:
             for cut in other_cuts(ranked, valley, precisions, unit):
                 _logger.info("%s", cut)
         count, threshold = len(ranked), self.threshold
@@ -156,9 +156,7 @@ class Cut:
             _logger.info("%s", said)
         return pairs.take(kept)
 
-    def _precisions(
-        self, ranked: MinedPairs, calibration: Calibration | None, valley: float | None
-    ) -> np.ndarray | None:
+    def _precisions(self, ranked: MinedPairs, calibration: Calibration | None) -> np.ndarray | None:
         """The expected precision down to each pair; None, and a message, if the estimate fails."""
         runners_up = ranked.runners_up
         # Texts of a few lines have fewer candidates than the calibration; only --precision needs
@@ -169,7 +167,7 @@ class Cut:
         if calibration.describes(ranked):
             return calibration.precisions(ranked)
         instead = "their scores have one mode, as those of texts that are all translations"
-        if valley is not None:
+        if (valley := score_valley(ranked.scores)) is not None:
             instead = f"--threshold auto takes {valley:.4f}, the valley of the scores"
         _logger.log(
             logging.INFO if self.precision is None else logging.WARNING,

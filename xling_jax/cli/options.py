@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xling_jax.files.untrusted import printable
-from xling_jax.options import check_values, require_file
-from xling_jax.registry import Registry, did_you_mean
+from xling_jax.options import check_values, require_file, wrong_use
+from xling_jax.registry import Registry, check_choice, did_you_mean
 
 
 def add_options(parser: argparse.ArgumentParser, target: type) -> None:
@@ -41,9 +41,14 @@ def options_from(
 ) -> Any:
     """Builds a dataclass from the arguments of a parser that `add_options` has filled.
 
-    Where the command line gives no value, that of `config` counts; other keys are left alone there.
-    Raises `OptionError` if a value is out of range or a file does not exist.
+    Where the command line gives no value, that of `config` counts, whose keys must be options or in
+    the attribute `config_keys` of the class. Raises `OptionError` if one is not, a value is out of
+    range or a file does not exist.
     """
+    known = [*(field.name for field, *_ in _options(target)), *getattr(target, "config_keys", ())]
+    for key in config or ():
+        with wrong_use(f"--config {args.config}"):
+            check_choice("config key", key, known)
     values = {}
     for field, kind, many in _options(target):
         value = getattr(args, field.name, None)
@@ -96,6 +101,7 @@ class LazyParser(argparse.ArgumentParser):
         """Reports wrong use in one line, unlike `ArgumentParser`; exit status 2."""
         if "required" in message:
             message = next(self._unknown(), message)  # it may be why something is missing
+        message = message.replace("invalid int value:", "must be a whole number; got")
         choice = re.match(r"argument [A-Z]+: invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice and (hint := did_you_mean(choice[1], re.findall("[\\w-]+", choice[2]))):
             message = f"unknown command {choice[1]}; {hint}"

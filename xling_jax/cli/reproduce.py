@@ -65,8 +65,9 @@ def run(args: argparse.Namespace) -> None:
         raise OptionError("--workdir is required")
     if args.seeds < 1:
         raise OptionError(f"--seeds {args.seeds}: must be at least 1")
-    if args.output and args.output.is_file():
-        raise OptionError(f"--output {args.output}: is a file; name a directory")
+    for name in ("workdir", "output", "data", "encoders"):
+        if (path := getattr(args, name)) and path.is_file():
+            raise OptionError(f"--{name} {path}: is a file; name a directory")
     tables = _chosen(args.table, args.row)
     _prepare(args, tables)
     from xling_jax.cli.reproduce_runs import Reproduction

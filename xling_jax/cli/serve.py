@@ -126,5 +126,7 @@ def _listening(host: str, port: int) -> socket.socket:
             errno.EADDRINUSE: f"--port {port}: is in use on {host}; choose another, or 0",
             errno.EACCES: f"--port {port}: needs root; choose one above 1023",
         }
-        unusable = f"--host {host}: {error.strerror}; use an address of this machine"
+        unusable = (
+            f"--host {host}: {error.strerror.partition(' (')[0]}; use an address of this machine"
+        )
         raise OptionError(reasons.get(error.errno, unusable)) from error

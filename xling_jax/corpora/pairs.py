@@ -11,6 +11,7 @@ from xling_jax.corpora.readers.delimited import DelimitedReader, DelimitedTable
 from xling_jax.corpora.readers.tables import HEADER_CELL, Cells
 from xling_jax.corpora.specs import names_kind, open_corpus, split_options, suffix_of, table_reader
 from xling_jax.files.lines import PROBLEM_RULES, BrokenLine, Line, read_line_blocks, shown
+from xling_jax.options import OptionError
 from xling_jax.text.languages import is_iso639, match_code
 
 _logger = logging.getLogger(__name__)
@@ -46,11 +47,11 @@ def read_pairs(spec: str, languages: Sequence[str] = ()) -> Pairs:
     reader = open_corpus(f"tsv:{spec}" if is_lines else spec)
     if isinstance(reader, DelimitedReader) and (is_lines or reader.kind == "tsv"):
         table, columns, codes = _find_sides(reader, languages)
-        rows = table.rows([table.columns.index(name) for name in columns])
+        rows = table.rows([*map(table.index, columns)])
         return Pairs(_gather(shown(table.name), rows), codes)
     codes = tuple(languages) or reader.languages()
     if len(codes) != 2:
-        raise ValueError(
+        raise OptionError(
             f"{spec}: pairs have two languages; found {', '.join(codes) or 'none named'}; name "
             "them with --languages SOURCE,TARGET, or columns of a table, ?columns=de:NAME,en:NAME"
         )
@@ -93,7 +94,7 @@ def _find_sides(
         return table, [given[side] for side in _SIDES], None
     chosen = [match_code(code, codes) for code in languages] or codes
     if len(chosen) != 2 or len({*chosen} - {None}) != 2:
-        raise ValueError(
+        raise OptionError(
             f"{shown(path)}:1: pairs must be in {' and '.join(languages) or 'two languages'}; "
             f"found {', '.join(codes) or 'none'}; choose two, such as {path}?columns=de,en"
         )

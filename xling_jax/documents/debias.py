@@ -72,16 +72,17 @@ def language_components(statistics: GramStatistics, rank: int) -> np.ndarray:
     """Returns the top right singular vectors of all sentence vectors of a language.
 
     [dim, rank] float64, the eigenvectors of the Gram matrix: orthonormal columns, largest singular
-    value first. Signs are free. ValueError if removing that many would leave nothing of the
+    value first. Signs are free. OptionError if removing that many would leave nothing of the
     vectors.
 
     Choice: uncentered, as in the paper's formulas; its term "variance ratio" suggests centering.
     """
     vectors, full_rank = _right_singular_vectors(statistics)
     if not 0 <= rank < full_rank:
-        raise ValueError(
-            f"debiasing cannot remove {rank} components: the vectors of {statistics.count} "
-            f"sentences span {full_rank} dimensions, of which some must be left; remove at most "
+        raise OptionError(
+            f"debiasing cannot remove {rank} components: the vectors of "
+            f"{counted(statistics.count, 'sentence')} span {counted(full_rank, 'dimension')}, of "
+            f"which some must be left; remove at most "
             f"{max(full_rank - 1, 0)}, or add sentences"
         )
     return np.ascontiguousarray(vectors[:, :rank])

@@ -551,16 +551,16 @@ def _fingerprint(
 def check_replaceable(directory: pathlib.Path, markers: Sequence[str], overwrite: bool) -> None:
     """Refuses to replace a directory, unless `overwrite` allows it and it has the `markers`.
 
-    ValueError without these files, FileExistsError without `overwrite`.
+    OptionError without these files, FileExistsError without `overwrite`.
     """
     if directory.exists() and not directory.is_dir():
-        raise ValueError(f"{directory}: is a file; choose a directory")
+        raise options.OptionError(f"{directory}: is a file; choose a directory")
     if not directory.is_dir() or not any(directory.iterdir()):
         return
     if not overwrite:
         raise FileExistsError(f"{directory}: already exists; pass overwrite=True to replace it")
     if not all((directory / name).is_file() for name in markers):
-        raise ValueError(
+        raise options.OptionError(
             f"{directory}: only an earlier output or an empty directory is replaced; this one has "
             f"no {' and '.join(markers)}; choose another"
         )

@@ -64,6 +64,7 @@ class Alignment(AlignmentOptions, Task):
         'JSON lines {"id", "lang", "text" or "sentences"}; any number of files, or with --gold two'
     )
     offers = Task.offers | {"config"}
+    config_keys = ("weighting", "similarity")  # of `xling align`; here all are measured
     examples = """examples:
   xling evaluate alignment --model M --data news.jsonl.gz --languages en,de,fr --baselines \\
       --output runs/alignment

@@ -13,11 +13,12 @@ import numpy as np
 
 from xling_jax.corpora import specs as corpora
 from xling_jax.corpora.readers import READERS
+from xling_jax.corpora.readers.moses import MosesReader
 from xling_jax.corpora.readers.tables import TableReader, read_strictly
 from xling_jax.files.hashes import hash_texts
 from xling_jax.files.lines import COMPRESSED, PROBLEM_RULES, metric_name, read_lines
 from xling_jax.files.whole import write_whole
-from xling_jax.options import OptionError
+from xling_jax.options import OptionError, wrong_use
 from xling_jax.registry import check_choice
 from xling_jax.text import languages as languages_lib
 
@@ -30,10 +31,8 @@ ALTERED_KINDS = ("causality", "entity", "number")
 _SUFFIXES = "tsv|csv|jsonl|parquet|tmx|xlf|xliff"
 _TABLE = re.compile(rf".+\.({_SUFFIXES})({COMPRESSED})?")
 # The layout of LASER's Tatoeba test set: tatoeba.deu-eng.deu beside tatoeba.deu-eng.eng.
-_CODE = r"[a-z]+(_[A-Za-z0-9]+)*"
-_TATOEBA = re.compile(
-    rf"(?P<pair>.+\.(?P<first>{_CODE})-(?P<second>{_CODE}))\.(?P=first)(?P<packed>({COMPRESSED})?)"
-)
+_CODE = r"[a-z]+(?:_[A-Za-z0-9]+)*"
+_TATOEBA = re.compile(rf"(.+\.({_CODE})-({_CODE}))\.\2({COMPRESSED})?")
 _ONE_LANGUAGE = re.compile(rf".+\.([A-Za-z]+(?:_[A-Za-z0-9]+)*)\.(txt|tsv)({COMPRESSED})?")
 
 
@@ -84,7 +83,7 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
     Args:
         path: a TSV file with a header of language codes (a first column `id` is ignored), a
             directory of such files or in the layout of LASER's Tatoeba set, or a corpus such as
-            `moses:PREFIX` (which needs `languages`); files may be compressed.
+            `moses:PREFIX`; files may be compressed.
         languages: those to read, by their codes in the data or by an alias (`de` for `deu`), which
             is then the name used; None for all.
 
@@ -104,10 +103,10 @@ def load_retrieval_data(path: str | Path, languages: Sequence[str] | None = None
         found = [*dict.fromkeys(code for part in read for code in part.found)]
         hint = "; the first line of a table must name them, such as en<TAB>de"
         there = f"found {', '.join(found) or 'none'}{hint if len(found) < 2 else ''}"
+        rule = f"{path}: retrieval needs at least two languages"
         if languages:
-            wanted = ", ".join(languages)
-            raise OptionError(f"{path}: retrieval needs at least two of {wanted}; {there}")
-        raise ValueError(f"{path}: retrieval needs at least two language columns; {there}")
+            raise OptionError(f"{rule}; asked for {', '.join(languages)}; {there}")
+        raise ValueError(f"{rule}; {there}")
     seen: dict[frozenset[str], str] = {}
     for part in parts:
         for pair in itertools.combinations(part.texts, 2):
@@ -127,7 +126,7 @@ def load_distractors(paths: Sequence[str | Path], languages: Sequence[str]) -> d
     texts: dict[str, list[str]] = {}
     for path in paths:
         code = _language_of_file(path, "txt", languages)
-        texts.setdefault(code, []).extend(filter(None, read_texts(path)))
+        texts.setdefault(code, []).extend(filter(None, map(str.strip, read_lines(path))))
     return texts
 
 
@@ -169,35 +168,22 @@ def _language_of_file(path: str | Path, suffix: str, languages: Sequence[str]) -
     """The language in the name `NAME.LANG.SUFFIX`, as one of the languages of the data."""
     match = _ONE_LANGUAGE.fullmatch(Path(path).name)
     if not match or match[2] != suffix:
-        raise ValueError(f"{path}: must be named NAME.LANG.{suffix}[.gz]; rename it")
+        raise OptionError(f"{path}: must be named NAME.LANG.{suffix}[.gz]; rename it")
     (code,) = _choose_columns(languages, [match[1]]) or [match[1]]
-    languages_lib.check_known(code, languages, str(path))
+    with wrong_use():
+        languages_lib.check_known(code, languages, str(path))
     return code
-
-
-def read_texts(path: str | Path) -> list[str]:
-    """The lines of a file without surrounding white space, as the cells of a TSV are read."""
-    return [line.strip() for line in read_lines(path)]
 
 
 def _read_directory(place: Path, languages: Sequence[str] | None) -> list[ParallelText]:
     """All bilingual or n-way files of a directory, by name."""
     parts = []
     for file in sorted(entry for entry in place.iterdir() if entry.is_file()):
-        tatoeba = _TATOEBA.fullmatch(file.name)
         if _TABLE.fullmatch(file.name):
             parts.append(_read_corpus(str(file), languages))
-        elif tatoeba:
-            other = file.with_name(f"{tatoeba['pair']}.{tatoeba['second']}{tatoeba['packed']}")
-            columns = {tatoeba["first"]: read_texts(file), tatoeba["second"]: read_texts(other)}
-            counts = [len(column) for column in columns.values()]
-            if counts[0] != counts[1]:
-                raise ValueError(f"{file}: must have as many lines as {other}; found {counts}")
-            if not counts[0]:
-                raise ValueError(f"{file}: must hold lines of text; the file is empty")
-            chosen = _choose_columns(columns, languages)
-            texts = {code: columns[name] for name, code in chosen.items()}
-            parts.append(ParallelText(file.name, texts, tuple(columns)))
+        elif match := _TATOEBA.fullmatch(file.name):
+            spec = f"moses:{place / match[1]}@{match[2]}-{match[3]}"
+            parts.append(_read_corpus(spec, languages))
     if not parts:
         raise ValueError(f"{place}: must hold .tsv files, or pairs such as tatoeba.deu-eng.deu")
     return parts
@@ -209,7 +195,7 @@ def _read_corpus(spec: str, languages: Sequence[str] | None) -> ParallelText:
         way_out = "separate the columns by tabs and name it .tsv"
         raise ValueError(f"{spec}: must be a .tsv file, a directory or KIND:WHERE; {way_out}")
     reader = corpora.open_corpus(spec)
-    knows = languages is None or isinstance(reader, TableReader)
+    knows = languages is None or isinstance(reader, TableReader | MosesReader)
     found = reader.languages() if knows else tuple(languages)
     if not found and languages is None:
         raise ValueError(f"{spec}: name the languages to read from it, such as --languages en,de")

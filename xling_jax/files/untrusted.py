@@ -8,6 +8,8 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
+from xling_jax.options import OptionError
+
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 # A member that claims to be larger is a bomb: catalogs, tables and news are below 10 MB.
 _MAX_MEMBER_BYTES = 64 << 20
@@ -35,11 +37,12 @@ def in_one_line(name: str, way_out: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(where: str | os.PathLike[str]) -> Iterator[None]:
-    """Puts the name of a file in front of the message of a ValueError."""
+    """Puts the name of a file in front of the message of a ValueError or OptionError."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{os.fspath(where)}: {error}") from error
+        kind = OptionError if isinstance(error, OptionError) else ValueError
+        raise kind(f"{os.fspath(where)}: {error}") from error
 
 
 def printable(text: str) -> str:

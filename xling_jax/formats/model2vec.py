@@ -114,7 +114,6 @@ def convert_static(
         directory,
         family="static",
         encoder_args={
-            "vocab_size": vocab.size,
             "width": rows.shape[1],
             "pad_id": vocab.pad_id,
             "vocab_multiple": 1,
@@ -282,14 +281,11 @@ def export_model2vec(
 
 
 def _check(spec: ModelSpec, where: str) -> None:
-    """Raises ValueError for what model2vec does not have."""
+    """Raises OptionError for what model2vec does not have."""
     static, dim = spec.static, spec.truncate_dim
     if static is None:
-        family = spec.config["family"]
-        raise ValueError(
-            f"{where}: is of family {family}; model2vec has no layers; use --to onnx or "
-            "--to sentence-transformers"
-        )
+        rule = f"is of family {spec.config['family']}; model2vec has no layers"
+        refuse(where, {f"{rule}; use --to onnx or --to sentence-transformers": True})
     prompt = spec.prompts.get(spec.default_prompt, "") or spec.vocab.options.get("prefix")
     problems = {
         f"has vectors for {', '.join(static.features)} of tokens, which model2vec cannot look up; "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xling_jax.files.whole import naming_errors, whole_directory
+from xling_jax.options import OptionError
 from xling_jax.registry import Registry
 
 # Each is a function (path, model_directory, *, languages, max_length_tokens, overwrite, **options)
@@ -21,7 +22,7 @@ IMPORTERS = Registry(
 )
 
 # Each is a function (model_directory, output, *, overwrite) -> dict of facts to log; it
-# raises ValueError for a model that the format cannot hold, ImportError for a missing package.
+# raises OptionError for a model that the format cannot hold, ImportError for a missing package.
 EXPORTERS = Registry(
     "--to",
     onnx=("xling_jax.formats.onnx_file:export_onnx", "a graph for onnxruntime"),
@@ -41,10 +42,10 @@ EXPORTERS = Registry(
 
 
 def refuse(where: str | os.PathLike[str], problems: Mapping[str, Any]) -> None:
-    """Raises ValueError with the first of the messages whose value is true."""
+    """Raises OptionError with the first of the messages whose value is true."""
     for message, is_there in problems.items():
         if is_there:
-            raise ValueError(f"{os.fspath(where)}: {message}")
+            raise OptionError(f"{os.fspath(where)}: {message}")
 
 
 @contextlib.contextmanager

@@ -65,15 +65,13 @@ def export_sentence_transformers(
 
 
 def _check(spec: ModelSpec, where: str) -> None:
-    """Raises ValueError for what has no form there."""
+    """Raises OptionError for what has no form there."""
     family, module = spec.config["family"], spec.module
     if family not in ("bert", "dual", "tlaser"):
         also = {"static": ", or --to model2vec, which SentenceTransformer reads, too"}
         also["laser"] = ", or --to laser"
-        raise ValueError(
-            f"{where}: encoders of family {family} do not exist in sentence-transformers; "
-            f"{_WAY_OUT}{also.get(family, '')}"
-        )
+        rule = f"encoders of family {family} do not exist in sentence-transformers; {_WAY_OUT}"
+        refuse(where, {rule + also.get(family, ""): True})
     problems = {
         f"encoder.pooling={module.pooling!r} does not exist in sentence-transformers, which has "
         f"{', '.join(_POOLINGS)}; {_WAY_OUT}": module.pooling not in _POOLINGS,

@@ -22,15 +22,12 @@ def export_web(
 ) -> dict[str, Any]:
     """Writes an encoder of family static for the browser; vectors are equal within 1e-5.
 
-    Returns facts to log. ValueError for other families and vocabularies, and for parameters in
+    Returns facts to log. OptionError for other families and vocabularies, and for parameters in
     float32, which would be downloaded four times as large; FileExistsError without `overwrite`.
     """
     spec = load_model(model_directory)
-    if spec.static is None:
-        raise ValueError(
-            f"{model_directory}: browsers compute encoders of family static only; this one is of "
-            f"family {spec.config['family']}; see xling export --to onnx"
-        )
+    rule = f"is of family {spec.config['family']}; browsers compute static only; use --to onnx"
+    refuse(model_directory, {rule: spec.static is None})
     vocab, unusual = spec.vocab, []
     if isinstance(vocab, Vocab):
         model = parse_sentencepiece(vocab.model_bytes)

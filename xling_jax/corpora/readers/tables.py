@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from xling_jax.corpora.readers.base import Reader, Row
 from xling_jax.files.lines import PROBLEM_RULES, WRONG_ROW
+from xling_jax.options import OptionError
 from xling_jax.text import languages as languages_lib
 
 _logger = logging.getLogger(__name__)
@@ -55,6 +56,15 @@ class Table:
     name: str
     columns: Sequence[str]
     heading: str
+
+    def index(self, name: str) -> int:
+        """The index of a column that the option `columns` names; OptionError if there is none."""
+        if name not in self.columns:
+            raise OptionError(
+                f"{self.name}: has no column {name!r:.60}; found {', '.join(self.columns):.200}; "
+                "correct ?columns="
+            )
+        return list(self.columns).index(name)
 
     def rows(self, columns: Sequence[int]) -> Iterator[Cells]:
         """The rows, with the cells of these columns; what cannot be read has a problem."""
@@ -117,7 +127,7 @@ class TableReader(Reader):
         table = self.open(path)
         wanted = [*self.given_columns().values()] or list(table.columns)
         if len(wanted) != 1 or wanted[0] not in table.columns:
-            raise ValueError(
+            raise OptionError(
                 f"{path}: name the column of the text, as {path}?columns=NAME; found "
                 f"{', '.join(table.columns):.200}"
             )
@@ -159,16 +169,11 @@ class TableReader(Reader):
             name = given.get(language) if given else _find(language, languages, names)
             if name is None:
                 continue
-            if name not in names:
-                raise ValueError(
-                    f"{table.name}: has no column {name!r:.60}; found {', '.join(names):.200}; "
-                    "correct ?columns="
-                )
             if names.count(name) > 1:
                 raise ValueError(
                     f"{table.heading} names {name!r} twice; keep one column per language"
                 )
-            chosen[language] = names.index(name)
+            chosen[language] = table.index(name)
         return chosen
 
 
