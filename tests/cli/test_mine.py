@@ -416,6 +416,7 @@ def test_outputs_that_cannot_be_files_are_refused_before_any_work(files, encoded
         (("--source", "-", "--target", "-"), {"source": None, "target": None}, "can be stdin"),
         (("--k", 0), {}, "--k=0 must be positive"),
         (("--min-cosine", 2), {}, "--min-cosine 2: must be from -1 to 1"),
+        (("--workdir", __file__), {}, "test_mine.py: is a file; name a directory"),
         (("--threshold", "nan"), {}, "--threshold nan: must be a number or auto"),
         (("--dim", 4), {}, "--dim 4: must be positive, and requires --SIDE-embeddings"),
         (("--pairs", "none.tsv"), {}, "none.tsv: no such file"),

@@ -163,6 +163,8 @@ def _check_arguments(args: argparse.Namespace) -> Options:
     if args.join:
         args.join = shards.check_parts(args.join)
     check_sides(args, "pairs", "join", files=output_files)
+    if args.workdir and os.path.isfile(args.workdir):
+        raise OptionError(f"--workdir {args.workdir}: is a file; name a directory")
     if options.index != EXACT:
         import_faiss(f"--index {options.index}")  # before any work
         knn.find_search(options.backend, options.index)

@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
     experiment = load(args.config, args.config_overrides)
     require_file(args.wheels, "--wheels")
     wheels = workdir / "wheels"  # made first, so it tells a workdir of this command
-    if workdir.is_dir() and any(workdir.iterdir()) and not wheels.is_dir():
-        raise OptionError(f"--workdir {workdir}: holds other files; name a new directory")
+    if workdir.exists() and not wheels.is_dir() and (workdir.is_file() or any(workdir.iterdir())):
+        raise OptionError(f"--workdir {workdir}: is or holds another file; name a new directory")
     wheels.mkdir(parents=True, exist_ok=True)
 
     _logger.info("1/5 text: wheels in %s, downloaded once (97 MB)", wheels)

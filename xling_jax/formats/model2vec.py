@@ -283,9 +283,8 @@ def export_model2vec(
 def _check(spec: ModelSpec, where: str) -> None:
     """Raises OptionError for what model2vec does not have."""
     static, dim = spec.static, spec.truncate_dim
-    if static is None:
-        rule = f"is of family {spec.config['family']}; model2vec has no layers"
-        refuse(where, {f"{rule}; use --to onnx or --to sentence-transformers": True})
+    rule = f"is of family {spec.config['family']}; model2vec has no layers"
+    refuse(where, {f"{rule}; use --to onnx or --to sentence-transformers": static is None})
     prompt = spec.prompts.get(spec.default_prompt, "") or spec.vocab.options.get("prefix")
     problems = {
         f"has vectors for {', '.join(static.features)} of tokens, which model2vec cannot look up; "

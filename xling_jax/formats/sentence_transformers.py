@@ -67,11 +67,10 @@ def export_sentence_transformers(
 def _check(spec: ModelSpec, where: str) -> None:
     """Raises OptionError for what has no form there."""
     family, module = spec.config["family"], spec.module
-    if family not in ("bert", "dual", "tlaser"):
-        also = {"static": ", or --to model2vec, which SentenceTransformer reads, too"}
-        also["laser"] = ", or --to laser"
-        rule = f"encoders of family {family} do not exist in sentence-transformers; {_WAY_OUT}"
-        refuse(where, {rule + also.get(family, ""): True})
+    also = {"static": ", or --to model2vec, which SentenceTransformer reads, too"}
+    also["laser"] = ", or --to laser"
+    rule = f"encoders of family {family} do not exist in sentence-transformers; {_WAY_OUT}"
+    refuse(where, {rule + also.get(family, ""): family not in ("bert", "dual", "tlaser")})
     problems = {
         f"encoder.pooling={module.pooling!r} does not exist in sentence-transformers, which has "
         f"{', '.join(_POOLINGS)}; {_WAY_OUT}": module.pooling not in _POOLINGS,
