@@ -136,6 +136,6 @@ def test_a_directory_with_files_of_the_user_is_left_alone(command, tmp_path, cap
     (tmp_path / "run/text").mkdir(parents=True)
     (tmp_path / "run/text/retrieval.tsv").write_text("mine")
     assert command("--no-training") == 2
-    assert "--workdir run: is or holds another file; name a new" in capsys.readouterr().err
+    assert "--workdir run: is a file or holds other files; name a new" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "run").rglob("*")] == ["text", "retrieval.tsv"]
     assert (tmp_path / "run/text/retrieval.tsv").read_text() == "mine"

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     require_file(args.wheels, "--wheels")
     wheels = workdir / "wheels"  # made first, so it tells a workdir of this command
     if workdir.exists() and not wheels.is_dir() and (workdir.is_file() or any(workdir.iterdir())):
-        raise OptionError(f"--workdir {workdir}: is or holds another file; name a new directory")
+        raise OptionError(f"--workdir {workdir}: is a file or holds other files; name a new one")
     wheels.mkdir(parents=True, exist_ok=True)
 
     _logger.info("1/5 text: wheels in %s, downloaded once (97 MB)", wheels)
