@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh
 
 from xling_jax import products, sharding
@@ -47,12 +48,16 @@ def plain_norm(inputs, scale, bias, epsilon):
 
 def assert_same(function, plain, arguments, gradient):
     """The same results and gradients, relative to the largest number."""
-    outputs, backward = jax.vjp(function, *arguments)
-    found = outputs, *backward(gradient)
+
+    def results(function, arguments, gradient):
+        outputs, backward = jax.vjp(function, *arguments)
+        return outputs, *backward(gradient)
+
+    compiled = jax.jit(results, static_argnums=0)
+    found = compiled(function, arguments, gradient)
     arguments, gradient = jax.tree.map(lambda a: a.astype(jnp.float32), (arguments, gradient))
     with jax.default_matmul_precision("highest"):
-        outputs, backward = jax.vjp(plain, *arguments)
-        expected = outputs, *backward(gradient)
+        expected = compiled(plain, arguments, gradient)
     for array, of_plain in zip(found, expected, strict=True):
         array, of_plain = np.asarray(array, np.float32), np.asarray(of_plain)
         limit = TOLERANCE * max(1, np.abs(of_plain).max())
@@ -159,13 +164,14 @@ def test_a_layer_of_a_transformer_with_kernels_stays_as_close_as_without(dtype, 
     rng = np.random.default_rng(0)
     states = normal(rng, 3, 20, 32, dtype=jnp.float32)
     mask = (jnp.arange(20) < jnp.array([20, 11, 3])[:, None])[:, None]
+    init = lambda key: TransformerLayer(32, 2, 64, **options).init(key, states, mask, True)
+    params = jax.jit(init)(jax.random.key(0))
 
     def gradient(dtype, used):
         choose(used)
         layer = TransformerLayer(32, 2, 64, dtype=dtype, **options)
-        params = layer.init(jax.random.key(0), states, mask, True)
         value = lambda params: jnp.sum(layer.apply(params, states.astype(dtype), mask, True) ** 2)
-        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(jax.grad(value)(params))])
+        return ravel_pytree(jax.jit(jax.grad(value))(params))[0]
 
     exact = gradient("float32", False)
     error = lambda found: float(jnp.linalg.norm(found - exact) / jnp.linalg.norm(exact))
@@ -192,8 +198,8 @@ def test_translation_loss_with_kernels_stays_as_close_as_without(with_bias, max_
             arguments = hidden.astype(dtype), table, labels, weights
             return translation.translation_loss(*arguments, vocab_size=vocab_size, **options)
 
-        results = jax.value_and_grad(value, range(len(arrays)), has_aux=True)(*arrays)
-        return jax.tree.leaves(results)
+        gradients = jax.value_and_grad(value, range(len(arrays)), has_aux=True)
+        return jax.tree.leaves(jax.jit(gradients)(*arrays))
 
     exact, found, without = loss("float32", False), loss("bfloat16", True), loss("bfloat16", False)
     assert not np.array_equal(found[-1], without[-1])

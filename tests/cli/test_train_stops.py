@@ -1,6 +1,5 @@
 """`xling train` and `prepare` stopped, killed, started twice, on a full disk: one line each."""
 
-import functools
 import json
 import os
 import re
@@ -18,7 +17,7 @@ import pytest
 import xling_jax
 from tests.cli import processes_for_cli as processes
 from tests.cli.corpora_for_cli import ROOT, arguments, write_tsv
-from tests.train.processes import metrics_without_timing, wait_for
+from tests.train.processes import metrics_without_timing, newest, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -28,36 +27,34 @@ def corpus(tmp_path_factory):
     return f"tsv:{write_tsv(tmp_path_factory.mktemp('corpus') / 'corpus.tsv')}"
 
 
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """The workdir of a run of two steps."""
+    top = tmp_path_factory.mktemp("trained")
+    words = arguments("train", corpus, top / "w", "--config.train.total_steps=2")
+    processes.run(top / "logs", 1, words)
+    return top / "w"
+
+
 @pytest.fixture
 def start(corpus, tmp_path):
     """Starts training in `w`; gives the process, and a function that returns what it has said."""
     count = 0
 
-    def start(steps, change=None, command="train"):
+    def start(steps, setup=None, command="train"):
         nonlocal count
         count += 1
         logs = tmp_path / f"logs{count}"
         given = f"--config.train.total_steps={steps}", "--config.train.log_every_steps=1"
         words = arguments(command, corpus, tmp_path / "w", *given)
-        setup = functools.partial(_change, change=change)
         (process,) = processes.start(logs, 1, words, setup)
         return process, lambda: processes.said(logs)
 
     return start
 
 
-def _change(number, change):
-    if change:
-        change()
-
-
 def ended(process, timeout_s=200):
     return processes.finish([process], timeout_s)[0]
-
-
-def newest(workdir: Path) -> int:
-    steps = (workdir / "checkpoints").glob("[0-9]*[0-9]")
-    return max((int(path.name) for path in steps), default=0)
 
 
 def test_stopped_and_killed_the_same_command_gives_the_same_encoder(corpus, tmp_path):
@@ -66,7 +63,7 @@ def test_stopped_and_killed_the_same_command_gives_the_same_encoder(corpus, tmp_
     del environment["JAX_COMPILATION_CACHE_DIR"]
 
     def start(workdir: Path) -> subprocess.Popen:
-        words = arguments("train", corpus, workdir, "--config.train.total_steps=40")
+        words = arguments("train", corpus, workdir, "--config.train.total_steps=24")
         return subprocess.Popen(
             [sys.executable, "-m", "xling_jax.cli.main", *words],
             env=environment,
@@ -85,8 +82,8 @@ def test_stopped_and_killed_the_same_command_gives_the_same_encoder(corpus, tmp_
         assert wait_for(lambda before=before: newest(workdir) > before, 120)
         process.send_signal(number)
         _, errors = process.communicate(timeout=120)
+        assert process.returncode == (143 if number == signal.SIGTERM else -number), errors
         if number == signal.SIGTERM:
-            assert process.returncode == 143, errors
             assert "run the same command to resume" in errors
             assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in errors.splitlines()), errors
     process = start(workdir)
@@ -96,12 +93,13 @@ def test_stopped_and_killed_the_same_command_gives_the_same_encoder(corpus, tmp_
     encoder = "encoder/encoder.safetensors"
     assert (workdir / encoder).read_bytes() == (finished / encoder).read_bytes()
     assert metrics_without_timing(workdir) == metrics_without_timing(finished)
-    assert json.loads((workdir / "config.json").read_text())["train"]["total_steps"] == 40
+    assert json.loads((workdir / "config.json").read_text())["train"]["total_steps"] == 24
     vectors = xling_jax.load(str(workdir)).encode(["abcd efgh", ""])
     assert vectors.shape == (2, 16) and np.isfinite(vectors).all()
 
 
-def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_command_continues(start, tmp_path):
+def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_continues(start, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "w")
     first, said = start(100_000)
     assert wait_for(lambda: "step 3 loss" in said(), 300), said()
     for command in ("train", "prepare"):
@@ -127,7 +125,7 @@ def test_one_run_in_a_workdir_and_ctrl_c_saves_and_the_same_command_continues(st
     assert "resuming from checkpoint" in said() and "heartbeat" not in said()
 
 
-def slow_saving():
+def slow_saving(number):
     from xling_jax.train.checkpoint import Checkpoints
 
     Checkpoints.save = lambda *_: (print("saving now", flush=True), time.sleep(100))
@@ -144,11 +142,9 @@ def test_a_second_ctrl_c_leaves_at_once(start):
     assert said().endswith("exited immediately; run the same command to resume\n")
 
 
-def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(start, corpus, tmp_path):
+def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(trained, corpus, tmp_path):
     """As a user starts it: what libraries say at the end of the process counts, too."""
-    process, said = start(2)
-    assert ended(process) == 0, said()
-    workdir = tmp_path / "w"
+    workdir = shutil.copytree(trained, tmp_path / "w")
     before = {path: path.read_bytes() for path in files(workdir / "checkpoints")}
     # How the arrays are spread over files depends on timing; one holds at least a sixth of all.
     room = sum(map(len, before.values())) // 10
@@ -175,16 +171,15 @@ def files(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
 
 
-def test_a_flipped_bit_in_a_shard_is_made_good_before_it_is_learned(start, tmp_path):
-    process, said = start(2)
-    assert ended(process) == 0, said()
-    encoder = tmp_path / "w" / "encoder" / "encoder.safetensors"
-    expected = encoder.read_bytes()
-    (shard,) = (tmp_path / "w" / "data" / "de-en").glob("*/de.tokens.npy")
+def test_a_flipped_bit_in_a_shard_is_made_good_before_it_is_learned(start, trained, tmp_path):
+    workdir = shutil.copytree(trained, tmp_path / "w")
+    (shard,) = (workdir / "data" / "de-en").glob("*/de.tokens.npy")
     content = shard.read_bytes()
     shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    shutil.rmtree(tmp_path / "w" / "checkpoints")
+    for directory in ("checkpoints", "encoder"):
+        shutil.rmtree(workdir / directory)
     process, said = start(2)
     assert ended(process) == 0, said()
     assert "made again, as it is damaged" in said() and shard.read_bytes() == content
-    assert encoder.read_bytes() == expected
+    encoder = "encoder/encoder.safetensors"
+    assert (workdir / encoder).read_bytes() == (trained / encoder).read_bytes()

@@ -39,6 +39,7 @@ _SHORT = {
     "vocab.size": 100,
     "data.bucket_lengths": "(64,)",  # one program to compile instead of many
 }
+_NARROW = {"encoder.layers": 1, "encoder.width": 32, "decoder.width": 32}  # of ct_laser:small
 
 
 class Block(NamedTuple):
@@ -141,6 +142,7 @@ _NEEDS_SHELL = re.compile(r"\$|^for |xling.* [|>]|--version|--help", re.MULTILIN
 def _run_here(place: Path, words: list[str]) -> str:
     """Runs a command of `xling` in this process."""
     short = _SHORT if words[0] in ("train", "prepare") else {}
+    short = short | (_NARROW if "ct_laser:small" in words else {})
     words = [*words, *(f"--config.{name}={value}" for name, value in short.items())]
     printed, errors = io.StringIO(), io.StringIO()
     with (
@@ -165,7 +167,7 @@ def _run_in_shell(place: Path, bash: str, package: Path) -> str:
     (programs / "xling").chmod(0o755)
     environment = os.environ | {
         "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(package),
+        "PYTHONPATH": f"{package}:{ROOT}",
     }
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", bash],
@@ -178,28 +180,23 @@ def _run_in_shell(place: Path, bash: str, package: Path) -> str:
     return done.stdout
 
 
-def run_page(page: Path, place: Path, package: Path | None = None) -> None:
+def run_page(page: Path, place: Path) -> None:
     """Runs all code of a page in order; its Python blocks are one program.
 
     A block of the language `output` is what the block before it prints.
     """
     names: dict[str, object] = {"__name__": "__main__"}
-    earlier = printed = ""
+    printed = ""
     for block in blocks(page):
         if block.language == "output":
             assert printed.endswith(block.code), f"{page.name}:{block.line}: prints\n{printed}"
         elif block.runs and block.language == "bash":
-            printed = run(place, block.code, package)
-        elif block.runs and package is None:
+            printed = run(place, block.code)
+        elif block.runs:
             code = compile(block.code, f"{page.name}:{block.line}", "exec")
             with contextlib.chdir(place), contextlib.redirect_stdout(io.StringIO()) as file:
                 exec(code, names)
             printed = file.getvalue()
-        elif block.runs:
-            # A later block goes on where an earlier one stopped.
-            (place / ".block.py").write_text(earlier + block.code, encoding="utf-8")
-            printed = run(place, "python .block.py", package)
-            earlier += block.code
 
 
 def needs_shipped(page: Path) -> bool:
@@ -211,3 +208,7 @@ def needs_shipped(page: Path) -> bool:
 def copy_place(place: Path, to: Path) -> Path:
     """A copy for one page, which may write into it."""
     return shutil.copytree(place, to)
+
+
+if __name__ == "__main__":
+    run_page(Path(sys.argv[1]), Path.cwd())

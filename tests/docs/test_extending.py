@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.docs.pages import ROOT, blocks, run, run_page
+from tests.docs.pages import ROOT, blocks, run
 
 PAGE = ROOT / "docs/extending.md"
 
@@ -41,7 +41,7 @@ def test_five_things_are_added_by_one_file_and_one_line_each(place, tmp_path):
     shutil.copytree(ROOT / "configs", package / "xling_jax/configs")
     files, lines = extend(package, place)
     assert len(files) == 5 + 1 and len(lines) == 5  # and a config of the user's
-    run_page(PAGE, place, package)
+    run(place, f"python -m tests.docs.pages {PAGE}", package)
     listed = run(place, "xling evaluate --help", package)
     assert "orphans" in listed and "how many texts are nobody's neighbor?" in listed
 

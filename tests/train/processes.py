@@ -173,6 +173,12 @@ def log_texts(workdir: Path) -> str:
     return "\n".join(path.read_text() for path in sorted(workdir.glob("log*.txt")))
 
 
+def newest(workdir: Path) -> int:
+    """Step of the newest checkpoint that is whole, 0 if there is none."""
+    names = (path.name for path in (workdir / "checkpoints").glob("*"))
+    return max((int(name) for name in names if name.isdigit()), default=0)
+
+
 def check_same_training(workdir: Path, reference: Path) -> None:
     """Compares metrics and the exported encoders of two runs that sum in another order."""
     check_metrics_close(workdir, reference)

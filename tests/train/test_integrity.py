@@ -1,5 +1,6 @@
 """What is read from a checkpoint is what was saved, or the checkpoint before it is taken."""
 
+import functools
 import json
 import random
 import shutil
@@ -21,6 +22,7 @@ from xling_jax.train.training import resolve
 
 METRIC = "dev/score"
 SCORES = {1: 0.25, 2: 0.75, 3: 0.5}
+of_run = functools.cache(lambda: identity(resolve(smoke_experiment()), "float32", "vocab", "data"))
 
 
 def test_any_changed_bit_and_any_exchange_of_numbers_changes_the_hash():
@@ -82,9 +84,7 @@ def make_state(step: int) -> TrainState:
 
 
 def open_checkpoints(directory: Path) -> Checkpoints:
-    training = resolve(smoke_experiment())
-    options = TrainOptions(keep_last=3, best_metric=METRIC)
-    return Checkpoints(directory, identity(training, "float32", "vocab", "data"), options)
+    return Checkpoints(directory, of_run(), TrainOptions(keep_last=3, best_metric=METRIC))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from tests.train.synthetic import OnStep, smoke_experiment, write_corpus
+from tests.train.processes import tiny_experiment
+from tests.train.synthetic import OnStep, write_corpus
 from xling_jax.sharding import make_mesh
 from xling_jax.train import lora
 from xling_jax.train.checkpoint import read_params
@@ -89,12 +90,12 @@ def test_an_update_is_that_of_float64_and_leaves_the_base_and_its_state_alone(pa
 @pytest.mark.slow
 def test_a_run_exports_the_sum_and_continues_with_the_same_bits(tmp_path):
     corpus = write_corpus(tmp_path / "data")
-    values = {"data.accumulation_steps": 1, "data.bucket_lengths": (24,)}
+    given = {"checkpoint_every_steps": 2, "evaluate_every_steps": 9}
+    given |= {"lora_rank": RANK, "total_steps": 4}
+    values = {"data.accumulation_steps": 1} | {f"train.{name}": given[name] for name in given}
 
     def run(name, stop_at=0):
-        given = {"checkpoint_every_steps": 2, "evaluate_every_steps": 9}
-        given |= {"lora_rank": RANK, "total_steps": 4}
-        experiment = experiments[name] = smoke_experiment(values, **given)
+        experiment = experiments[name] = tiny_experiment(values)
         steps = []
         note, stop = [OnStep(steps.append)], lambda: stop_at in steps
         return train(experiment, str(tmp_path / name), corpus, callbacks=note, should_stop=stop)

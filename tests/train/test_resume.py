@@ -21,6 +21,7 @@ TOTAL = 24
 SETTINGS = {
     "train.total_steps": TOTAL,
     "train.checkpoint_every_steps": 1,
+    "train.keep_every_steps": TOTAL // 2,
     "train.evaluate_every_steps": 4,
     "train.log_every_steps": 3,  # most stops are within an interval of the log
     "train.best_metric": "dev/score",
@@ -45,15 +46,6 @@ def uninterrupted(run, tmp_path_factory) -> Path:
     """The workdir of a run that nothing disturbs."""
     workdir = tmp_path_factory.mktemp("uninterrupted")
     assert processes.finish(run(workdir)) == 0, processes.log_text(workdir)
-    return workdir
-
-
-@pytest.fixture(scope="module")
-def half(run, tmp_path_factory) -> Path:
-    """The workdir of a run to half the steps."""
-    workdir = tmp_path_factory.mktemp("half")
-    assert processes.finish(run(workdir, **{"train.total_steps": TOTAL // 2})) == 0
-    assert newest(workdir) == TOTAL // 2
     return workdir
 
 
@@ -87,10 +79,6 @@ def kept(workdir: Path) -> list[str]:
     return sorted(path.name for path in (workdir / "checkpoints").iterdir() if path.is_dir())
 
 
-def newest(workdir: Path) -> int:
-    return max((int(name) for name in kept(workdir) if name.isdigit()), default=0)
-
-
 def being_written(workdir: Path) -> int:
     """Step of the checkpoint that is being written, 0 if none is."""
     paths = (workdir / "checkpoints").glob("*.orbax-checkpoint-tmp*")
@@ -106,8 +94,7 @@ def test_killed_even_while_saving_it_ends_with_the_same_bits(kills, run, uninter
         if number % 3 == 2:  # anywhere: start, restoring, compiling, steps
             time.sleep(moments.uniform(0.3, 4.0))
         else:  # a moment after a checkpoint begins to be written
-            target = (newest(tmp_path) if (tmp_path / "checkpoints").exists() else 0) + 1
-            target += moments.randint(0, 1)
+            target = processes.newest(tmp_path) + 1 + moments.randint(0, 1)
             writing = lambda target=target: being_written(tmp_path) >= target
             assert processes.wait_for(writing), processes.log_text(tmp_path)
             time.sleep(moments.uniform(0.0, 0.05))
@@ -142,17 +129,21 @@ def test_killed_while_deleting_a_checkpoint_leaves_none_that_is_damaged(
     process = run(tmp_path, at_step=kill_while_deleting_a_checkpoint)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL, processes.log_text(tmp_path)
-    assert newest(tmp_path) < TOTAL
+    assert processes.newest(tmp_path) < TOTAL
     assert processes.finish(run(tmp_path)) == 0, processes.log_text(tmp_path)
     assert "is damaged" not in processes.log_text(tmp_path)
     check_equal_to_the_last_bit(tmp_path, uninterrupted)
     check_same_choice(tmp_path, uninterrupted)
 
 
-def test_eight_devices_go_on_with_the_batches_and_losses_of_one(run, half, uninterrupted, tmp_path):
-    workdir = tmp_path / "w"
-    shutil.copytree(half, workdir)
+def test_eight_devices_go_on_with_the_batches_and_losses_of_one(run, uninterrupted, tmp_path):
+    workdir = shutil.copytree(uninterrupted, tmp_path / "w")
+    for name in kept(workdir):
+        if int(name) > TOTAL // 2:
+            shutil.rmtree(workdir / "checkpoints" / name)
     assert processes.finish(run(workdir, num_devices=8, **{"mesh.fsdp": 2})) == 0
     log = processes.log_text(workdir)
     assert f"resuming from checkpoint {TOTAL // 2}" in log and "8 devices" in log
     processes.check_metrics_close(workdir, uninterrupted)
+    metrics = [(where / "metrics.jsonl").read_text() for where in (workdir, uninterrupted)]
+    assert metrics[0] != metrics[1]  # the time of each step: they are not those that were copied
