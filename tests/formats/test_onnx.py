@@ -149,7 +149,7 @@ def test_wrong_use_is_refused(tmp_path, models, capsys):
     model = str(models("static"))
     export = ["export", "--model", model, "--output", str(tmp_path / "o")]
     for wrong, says in (
-        (["--to", "laser"], "is of family static; --to laser writes only laser"),
+        (["--to", "laser"], "is of family static; --to laser writes only family laser"),
         (["--workdir", "w", "--storage", "int8"], "give --workdir and --checkpoint, or --model"),
         (["--to", "onnx", "--storage", "int8"], "--to onnx: write the smaller model first (leave"),
     ):

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -109,16 +110,15 @@ class Cut:
         order = np.argsort(-pairs.scores, kind="stable")
         order = order[pairs.scores[order] > -np.inf]
         ranked = pairs.take(order)
-        is_shown = len(ranked) >= _SHOWN_FROM
-        # It imports much of SciPy.
-        valley = score_valley(ranked.scores) if is_shown or self.threshold == _AUTO else None
-        precisions = self._precisions(ranked, calibration)
-        if is_shown:
-            for cut in other_cuts(ranked, valley, precisions, unit):
+        # Only where it is needed: it imports much of SciPy.
+        valley = functools.cache(lambda: score_valley(ranked.scores))
+        precisions = self._precisions(ranked, calibration, valley)
+        if len(ranked) >= _SHOWN_FROM:
+            for cut in other_cuts(ranked, valley(), precisions, unit):
                 _logger.info("%s", cut)
         count, threshold = len(ranked), self.threshold
         if threshold == _AUTO:
-            threshold = valley
+            threshold = valley()
             if threshold is None:
                 _logger.warning("--threshold auto: the scores have no valley; all pairs are kept")
         if threshold is not None:
@@ -156,7 +156,12 @@ class Cut:
             _logger.info("%s", said)
         return pairs.take(kept)
 
-    def _precisions(self, ranked: MinedPairs, calibration: Calibration | None) -> np.ndarray | None:
+    def _precisions(
+        self,
+        ranked: MinedPairs,
+        calibration: Calibration | None,
+        valley: Callable[[], float | None],
+    ) -> np.ndarray | None:
         """The expected precision down to each pair; None, and a message, if the estimate fails."""
         runners_up = ranked.runners_up
         # Texts of a few lines have fewer candidates than the calibration; only --precision needs
@@ -167,8 +172,8 @@ class Cut:
         if calibration.describes(ranked):
             return calibration.precisions(ranked)
         instead = "their scores have one mode, as those of texts that are all translations"
-        if (valley := score_valley(ranked.scores)) is not None:
-            instead = f"--threshold auto takes {valley:.4f}, the valley of the scores"
+        if (score := valley()) is not None:
+            instead = f"--threshold auto takes {score:.4f}, the valley of the scores"
         _logger.log(
             logging.INFO if self.precision is None else logging.WARNING,
             "cannot estimate precision, as sentences of these texts resemble one another; %s",

@@ -214,7 +214,9 @@ def _check(spec: ModelSpec, where: str) -> None:
     """Raises OptionError for an encoder that LASER's code has no form for."""
     family, module = spec.config["family"], spec.module
     prompt = spec.prompts.get(spec.default_prompt)
-    refuse(where, {f"is of family {family}; --to laser writes only laser": family != "laser"})
+    refuse(
+        where, {f"is of family {family}; --to laser writes only family laser": family != "laser"}
+    )
     one_way = module.unidirectional_layers
     problems = {
         "LASER's code prepares text in its own way and looks pieces up in its own dictionary, "

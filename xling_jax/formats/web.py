@@ -26,7 +26,9 @@ def export_web(
     float32, which would be downloaded four times as large; FileExistsError without `overwrite`.
     """
     spec = load_model(model_directory)
-    rule = f"is of family {spec.config['family']}; browsers compute static only; use --to onnx"
+    rule = (
+        f"is of family {spec.config['family']}; browsers compute only family static; use --to onnx"
+    )
     refuse(model_directory, {rule: spec.static is None})
     vocab, unusual = spec.vocab, []
     if isinstance(vocab, Vocab):
