@@ -51,10 +51,16 @@ def translation_run(config: ConfigDict, size: str) -> None:
         config.data.max_tokens, config.data.accumulation_steps = 16_384, 4
         config.train = {"total_steps": 100_000, "keep_every_percent": 5.0}
         config.train.keep_from_percent = 50.0
-    elif size == "small":  # minutes on two CPU cores
-        small_vocab(config)
-        config.data.max_tokens, config.data.accumulation_steps = 2048, 1
+    elif size == "small":  # minutes on two CPU cores; see lab/experiments
         small_run(config)
+        config.data.max_tokens, config.data.accumulation_steps = 2048, 1
+        config.cleaning.length_ratio_slack = 3  # keeps more of short sentences
+        if "warmup_steps" in config.schedule:
+            config.schedule.peak_value, config.schedule.warmup_steps = 2e-3, 100
+        else:
+            config.schedule.value = 2e-3
+        if "distance" in config.objective:  # as published, it draws all sentences together at first
+            config.objective.distance.update(weight=1.0, negative_weight=8.0)
     elif size == "smoke":  # seconds, for tests
         smoke_run(config)
         config.data.max_tokens, config.data.accumulation_steps = 512, 1
@@ -67,9 +73,8 @@ def small_vocab(config: ConfigDict) -> None:
 
 def small_run(config: ConfigDict) -> None:
     """1,000 updates on a CPU."""
+    small_vocab(config)
     config.dropout_generator = "hash"
-    if "peak_value" in config.schedule:
-        config.schedule.peak_value, config.schedule.warmup_steps = 2e-3, 100
     config.train = {"total_steps": 1000, "evaluate_every_steps": 250, "checkpoint_every_steps": 250}
 
 

@@ -70,7 +70,7 @@ class Reproduction:
             if self.scale != "paper":
                 config += f"{',' if ':' in config else ':'}{self.scale}"
             settings = self._text(run, load(config).preparation.pairs)
-            settings |= {"small": run.small, "smoke": _SMOKE}.get(self.scale, {})
+            settings |= _SMOKE if self.scale == "smoke" else {}
             settings |= {
                 k: v[self.scale] if isinstance(v, dict) else v for k, v in run.settings.items()
             }

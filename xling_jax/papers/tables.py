@@ -37,8 +37,8 @@ class Run:
     """A training: a packaged config `NAME[:ARGUMENT]`, without the size, and keys that it changes.
 
     Attributes:
-        settings: config key -> value, at any scale, or a dict of those by scale; those of `small`
-            at `small`, where there is little text, of `paper` at `paper`.
+        settings: config key -> value, at any scale, or a dict of those by scale; those of `paper`
+            at `paper`.
         text: patterns of the training files in `parallel/`, at scales below `paper`; all files if
             none fits.
         share: of the rows of these files.
@@ -46,7 +46,6 @@ class Run:
 
     config: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    small: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)
     text: tuple[str, ...] = ("europarl*", "multi30k*", "news*", "tatoeba*")
     share: float = 1.0

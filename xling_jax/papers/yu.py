@@ -6,18 +6,10 @@ TITLE = "Yu, Li and Oguz (2018), the similarity loss"
 
 _SIX = ("de", "en", "es", "fr", "it", "pt")
 _TEXT = ("europarl*", "tatoeba*", "bible*", "lohelp.*")  # Spanish and Portuguese, too
-_SMALL = {
-    "encoder.embedding_width": 128,
-    "decoder.embedding_width": 128,
-    "schedule.value": 2e-3,
-    "cleaning.length_ratio_slack": 3,
-}
-# α = 1, as at the paper's scale, outweighs translation in a short run (lab/experiments).
-_WEAK = {"objective.similarity.weight": 0.1}
 
-_NMT = Run("similarity_loss:loss=none", small=_SMALL, text=_TEXT)
-_L2 = Run("similarity_loss:loss=encoder_l2", small=_SMALL, text=_TEXT)
-_SIMILARITY = Run("similarity_loss", small=_SMALL | _WEAK, text=_TEXT)
+_NMT = Run("similarity_loss:loss=none", text=_TEXT)
+_L2 = Run("similarity_loss:loss=encoder_l2", text=_TEXT)
+_SIMILARITY = Run("similarity_loss", text=_TEXT)
 _BOTH = _SIMILARITY.changed(objective__encoder_l2__weight=1e-4)
 
 
