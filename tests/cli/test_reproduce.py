@@ -172,6 +172,23 @@ def test_what_cannot_be_measured_is_said_and_not_trained(tmp_path, capsys, caplo
     assert {path.suffix for path in (tmp_path / "w").iterdir()} == {".md", ".json", ".html"}
 
 
+def test_selection_on_the_tested_language_needs_dev_text_that_is_not_tested_on(tmp_path):
+    (tmp_path / "classification/sib200").mkdir(parents=True)
+    for code in ("de", "en"):
+        (tmp_path / f"classification/sib200/dev.{code}.tsv").write_text("label\ttext\na\tb\n")
+    targeted = TABLES["yu-6"].rows[1].parts[0]
+    matrix = {"accuracy": {"de": {"en": 0.5}}, "num_test": {"en": 1}, "test_split": "dev"}
+
+    def found(matrix):
+        runs = Reproduction(tmp_path / "w", tmp_path, "small")
+        runs.evaluate = lambda *_, **__: ({"matrices": {"sib200": matrix}}, tmp_path)
+        return TASKS[targeted.task][0](runs, targeted)
+
+    assert found(matrix).missing == ["test.*.tsv beside dev.*.tsv in sib200"]
+    both = found(matrix | {"oracle": {"de": {"en": 0.75}}})
+    assert [*both.cells.values()] == [75.0] and not both.missing
+
+
 def test_a_run_that_fails_ends_the_command_with_its_status(tmp_path, capsys):
     (tmp_path / "parallel").mkdir()
     (tmp_path / "parallel/news.tsv").write_text("en\tfr\none cell\n")
