@@ -81,7 +81,7 @@ def _classification(runs: Reproduction, part: Part) -> Measured:
         results, _ = runs.evaluate(part, "classification", folder, *words)
     for matrix in results.get("matrices", {}).values():
         kind = matrix.get("oracle" if part.checkpoint == "oracle" else "accuracy") or {}
-        if not kind:  # No dev text but that which is tested on.
+        if not kind:  # The dev text is what is tested on.
             found.missing.append(f"test.*.tsv beside dev.*.tsv in {folder[0].name}")
         renamed = {"others" if s == "the others" else s: row for s, row in kind.items()}
         found.add_matrix(part.measure, renamed)

@@ -10,6 +10,7 @@ _CUT = {"max-tokens": 750}
 
 _SIZES = ("d_h", "d_z", "heads", "d_fc", "encoder layers", "decoder layers", "vocabulary")
 _SIZES += ("parameters",)
+
 LASER_1 = Run("laser:layers=1")
 LASER_6 = Run("laser:layers=6")
 _CLASER_1 = Run("claser:layers=1")
