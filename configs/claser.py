@@ -7,7 +7,7 @@ Data         Europarl v7, eight directions; pairs without English are joined thr
              :paper, filters are 1 to 100 words and length ratio 1.5 only, duplicates stay, and text
              is split by Moses and lower-cased before BPE. docs/preparing.md has what differs from
              the papers. MLDoc's texts are licensed and not part of this repository.
-Hardware     One Titan RTX, 9,600 words per second, about 12 hours per epoch (paper).
+Hardware     One Titan RTX, 9,600 words per second (paper), about 12 hours per epoch.
 Argument     `layers=N` (6).
 Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 

@@ -11,8 +11,8 @@ Data         Europarl v7, eight directions; pairs without English are joined thr
              :paper, filters are 1 to 100 words and length ratio 1.5 only, duplicates stay, and text
              is split by Moses and lower-cased before BPE. docs/preparing.md has what differs from
              the papers. MLDoc's texts are licensed and not part of this repository.
-Hardware     One Titan RTX, 14,300 (LASER_1) and 12,400 (LASER_6) words per second, about 8 hours
-             per epoch (paper).
+Hardware     One Titan RTX, 14,300 (LASER_1) and 12,400 (LASER_6) words per second (paper), about 8
+             hours per epoch.
 Argument     `layers=N`.
 Sizes        :paper (default), :base (a day on one GPU), :small (minutes on two CPU cores), :smoke.
 

@@ -54,6 +54,7 @@ def translation_run(config: ConfigDict, size: str) -> None:
         config.train.keep_from_percent = 50.0
     elif size == "small":  # minutes on two CPU cores
         small_run(config)
+        config.train.update(keep_every_percent=25.0, keep_from_percent=50.0)
         config.data.max_tokens, config.data.accumulation_steps = 2048, 1
         config.cleaning.length_ratio_slack = 3  # keeps more short sentences
         if "warmup_steps" in config.schedule:

@@ -5,10 +5,12 @@ import logging
 
 import pytest
 
+from xling_jax.cli import reproduce_tasks
 from xling_jax.cli.main import main
 from xling_jax.cli.reproduce import PAPERS, TABLES
 from xling_jax.cli.reproduce_runs import Reproduction
 from xling_jax.cli.reproduce_tasks import DATA, TASKS, check, needed
+from xling_jax.files.whole import write_json
 from xling_jax.papers import made_up
 
 _EXHAUSTIVE = pytest.mark.exhaustive
@@ -89,6 +91,7 @@ def test_a_dry_run_writes_only_the_made_up_text(tmp_path, capsys):
     [
         ("li-mak-4", "LASER_1, first 750 tokens, dev", "--max-tokens 750"),
         ("li-mak-beta", "β = 0.5", "--max-tokens 750"),
+        ("li-mak-beta", "β = 0.5", "--config.objective.distance.negative_weight=0.5"),  # λ = β / 2
         ("li-mak-2", "LASER_5_2019", "--documents sentences-mean"),  # LASER's code splits them
         # SIM as published, where that is another weight than at 128 pairs.
         ("mao-9", "batch size 256", "--config.objective.similarity_distribution.reduction=sum"),
@@ -101,6 +104,18 @@ def test_what_a_row_is_called_is_what_is_run(table, row, word, tmp_path, capsys)
     words += ["--data", str(tmp_path / "text"), "--encoders", str(tmp_path / "encoders")]
     assert main(words) == 0
     assert f" {word} " in capsys.readouterr().out
+
+
+def test_the_tenth_of_twenty_epochs_is_half_way(tmp_path, monkeypatch):
+    """However many updates an epoch has, which a config in epochs does not know."""
+    for name in ("classification/mldoc", "36000"):
+        (tmp_path / name).mkdir(parents=True)
+    scores = {"scores": {str(3600 * epoch): 0.0 for epoch in range(10, 21)}, "best": 72_000}
+    monkeypatch.setattr(Reproduction, "evaluate", lambda *_: (scores, tmp_path))
+    write_json(tmp_path / "36000/results.json", {"step": 36_000})
+    (part,) = TABLES["li-mak-beta"].rows[0].parts
+    runs = Reproduction(tmp_path, tmp_path, "paper")
+    assert reproduce_tasks._chosen(runs, part, []) == ({"step": 36_000}, 10.0)
 
 
 def test_parts_name_tasks_and_data_that_exist():

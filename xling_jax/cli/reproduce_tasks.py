@@ -103,8 +103,7 @@ def _chosen(runs: Reproduction, part: Part, words: list[str]) -> tuple[dict, flo
     steps, chosen = sorted(map(int, scores["scores"])), scores["best"]
     experiment = runs.experiment(part.encoder)[1]
     if part.checkpoint == "half":
-        last = experiment.train.total_steps or steps[-1]
-        chosen = min(steps, key=lambda step: abs(step - last / 2))
+        chosen = min(steps, key=lambda step: abs(step - steps[-1] / 2))
     elif has_test:
         _, place = runs.evaluate(part, "classification", folder, *every, "test")
     epochs = experiment.config["train"].get("total_epochs")
