@@ -480,9 +480,9 @@ def test_what_a_cut_keeps_and_says(caplog):
     )
     texts = ["a", "b", "in 7", "c", "d"], ["x", "y", "in 8", "z", "w"]
 
-    def kept(k=4, numbers_agree=False, **cut):
+    def kept(k=4, numbers_agree=False, unusable=None, **cut):
         pairs = mining.MinedPairs(rows, rows, scores, mining.RunnersUp("ratio", k, 1.0, 0.5))
-        how = {"unusable": None, "unit": "margin"}
+        how = {"unusable": unusable, "unit": "margin"}
         problem_of = Filters(numbers_agree=numbers_agree).pair_problem
         found = mine_cut.Cut(**cut).apply(pairs, texts, problem_of, calibration, **how)
         return found.source.tolist(), caplog.messages[-1]
@@ -496,6 +496,10 @@ def test_what_a_cut_keeps_and_says(caplog):
     assert found == [0, 4] and said.endswith(
         "margin > 2.5, expected precision 0.80; dropped: 1 numbers"
     )
+    # Pairs with a blank side, which stay without a cut, are no translations.
+    scores[3:], blank = -np.inf, np.array([False, False, False, True, True])
+    said = "kept 5 of 5 pairs, expected precision 0.48"  # three of five at 0.8
+    assert kept(unusable=blank) == ([0, 1, 2, 3, 4], said)
 
 
 def test_the_valley_is_a_threshold_and_an_estimate_that_does_not_hold_is_not_given(caplog):

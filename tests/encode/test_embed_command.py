@@ -87,8 +87,9 @@ def test_half_floats_stream_and_are_read_back(run, encoder, text_file, tmp_path,
 def test_precisions_and_prompts_that_cannot_be_are_refused(
     run, text_file, tmp_path, wrong, complaint
 ):
+    text = () if "--input" in wrong else ("--input", text_file)
     with pytest.raises(OptionError, match=complaint):
-        run("--input", text_file, "--output", tmp_path / "e.npy", *wrong)
+        run(*text, "--output", tmp_path / "e.npy", *wrong)
     assert [*tmp_path.iterdir()] == [text_file]
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OptionError, match="pipe is read twice; write it to a file"):
@@ -166,12 +167,15 @@ def test_sentences_of_a_document_are_its_lines(run, encoder, tmp_path):
         (b"la\n\xff\xfe\nmo\n", r"text:2: text must be UTF-8"),
         (b"la\n" + b"x" * 1_000_001 + b"\n", r"text:2: a line must be below 1,000,000 bytes"),
         (b'{"text": "la"}\n{\n', r"text:2: not valid JSON"),
+        (b'\n[\n{"text": "la"}]\n', r"text:2: is a JSON array; write JSON lines with jq"),
+        (b"\xef\xbb\xbf<?xml version='1.0'?>", r"text: is XML, not text; xling mine --pairs"),
+        (b"%PDF-1.7\n", r"text: is PDF, not text"),
         (b'{"text": "la"}\n{"sentences": [1]}\n', r"text:2: a document must have 'text'"),
     ],
 )
 def test_a_broken_line_is_named_and_nothing_is_written(run, tmp_path, data, message):
     (tmp_path / "text").write_bytes(data)
-    more = ["--documents"] if data.startswith(b"{") else []
+    more = ["--documents"] if b"{" in data else []
     with pytest.raises(ValueError, match=message):
         run("--input", tmp_path / "text", "--output", tmp_path / "e.npy", *more)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
@@ -180,14 +184,21 @@ def test_a_broken_line_is_named_and_nothing_is_written(run, tmp_path, data, mess
 def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, monkeypatch, run):
     monkeypatch.setattr(xling_jax, "load", lambda name, dtype=None: pytest.fail("loaded"))
     (tmp_path / "e.npy").write_bytes(b"precious")
-    (tmp_path / "d.jsonl.gz").write_bytes(b"")
+    for name in ("d.jsonl.gz", "d.csv.gz"):
+        (tmp_path / name).write_bytes(b"")
     same = text_file.parent / "." / "x" / ".." / text_file.name
     for message, *wrong in (
         (r"e\.npy: exists", "--output", tmp_path / "e.npy"),
         (r"--output .*: is also --input; choose another", "--output", same, "--overwrite"),
         ("--splitter: requires --documents", "--splitter", "rule"),
         ("d.jsonl.gz: is JSON lines; add --documents", "--input", tmp_path / "d.jsonl.gz"),
+        ("d.csv.gz: is CSV; write one text a line", "--input", tmp_path / "d.csv.gz"),
+        ("f.csv: .csv is not written; vectors are .npy", "--output", tmp_path / "f.csv"),
+        ("f.bin: .bin is not written; add --format laser", "--output", tmp_path / "f.bin"),
     ):
+        text = () if "--input" in wrong else ("--input", text_file)
         with pytest.raises(OptionError, match=message):
-            run("--input", text_file, "--output", tmp_path / "f.npy", *wrong)
+            run(*text, "--output", tmp_path / "f.npy", *wrong)
+    with pytest.raises(SystemExit):  # not the second one alone
+        run("--input", text_file, "--input", same, "--output", tmp_path / "f.npy")
     assert (tmp_path / "e.npy").read_bytes() == b"precious"

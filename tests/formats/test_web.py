@@ -20,8 +20,7 @@ from xling_jax.encode.model_directory import SHIPPED, load_model, save_changed
 PROGRAM = """
 const { readFileSync } = await import("node:fs");
 const { Encoder } = await import("./encoder.js");
-const names = ["config.json", "encoder.safetensors", "sentencepiece.model"];
-const encoder = new Encoder(...names.map((name) => new Uint8Array(readFileSync(name)).buffer));
+const encoder = await Encoder.load(".");
 const texts = JSON.parse(readFileSync("texts.json", "utf8"));
 console.log(JSON.stringify(encoder.encode(texts).map((vector) => [...vector])));
 """

@@ -54,7 +54,13 @@ def test_pieces_are_the_text_but_for_white_space(splitter):
         pieces = split_sentences(text, splitter=splitter)
         assert "".join("".join(pieces).split()) == "".join(text.split())
         assert all(piece and piece == piece.strip() for piece in pieces)
-        assert not any(len(piece.splitlines()) > 1 for piece in pieces)
+        assert not any(end in piece for piece in pieces for end in "\n\r\f")
+
+
+def test_lines_are_those_of_files():
+    """A line is a row of vectors elsewhere, whatever else Unicode takes for its end."""
+    lines = ["Zeile\u2028 und\x85 weiter.", "Noch eine. Zeile"]
+    assert split_sentences("\r\n".join(lines), splitter="lines") == lines
 
 
 def test_a_long_run_of_punctuation_takes_no_time():

@@ -28,7 +28,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPACES = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
 _BATCH_ROWS = 10_000
 
-_NOT_WRITTEN = (".csv", ".json", ".xls", ".xlsx", ".xml", ".xliff")
+_NOT_WRITTEN = (".csv", ".json", ".xls", ".xlsx", ".xml", ".xlf", ".xliff")
 
 Languages = tuple[str | None, str | None]
 
@@ -59,9 +59,11 @@ class Layout(NamedTuple):
 def pair_format(path: str) -> str:
     """The format of an output, a name of `PAIR_FORMATS`."""
     suffix = Path(path).suffix[1:]
+    if suffix.lower() in PAIR_FORMATS:
+        return suffix.lower()
     if len(codes := suffix.split("-")) == 2 and all(map(is_code, codes)):
         return "moses"
-    return suffix if suffix in PAIR_FORMATS else "tsv"
+    return "tsv"
 
 
 def output_files(path: str, kind: str | None = None) -> list[str]:

@@ -24,6 +24,7 @@ from xling_jax.cli.arguments import (
     load_encoder,
     optional_config,
     read_vectors,
+    refuse_suffix,
 )
 from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.documents.alignment import DocumentAligner, match_urls
@@ -130,6 +131,7 @@ def _check_arguments(args: argparse.Namespace) -> Options:
                 f"{flag(name)}: text files in a folder have no fields; use JSON lines"
             )
     check_sides(args, can_be_folders=True)
+    refuse_suffix(args.output, (".csv", ".jsonl", ".parquet", ".tmx"), "pairs of ids are .tsv")
     return options
 
 

@@ -18,6 +18,7 @@ from xling_jax.align.translations import (
 from xling_jax.cli.align import LANGUAGES_HELP, encode_side, languages_of, read_side
 from xling_jax.cli.arguments import (
     SIDES,
+    Once,
     add_languages,
     add_model,
     add_output,
@@ -27,7 +28,12 @@ from xling_jax.cli.arguments import (
 )
 from xling_jax.cli.options import add_options, options_from
 from xling_jax.documents.alignment import DocumentAligner
-from xling_jax.documents.records import Documents, number_sentences, read_pairs_of_ids
+from xling_jax.documents.records import (
+    Documents,
+    number_sentences,
+    read_pairs_of_ids,
+    text_language,
+)
 from xling_jax.encode.encoder import Encoder
 from xling_jax.encode.sentence_alignment import align_pairs
 from xling_jax.files.lines import iterate_lines, shown
@@ -61,7 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_model(parser, required=True)
     for side in SIDES:
-        add(f"--{side}", required=True, metavar="FILE", help="text file, folder or JSON lines")
+        add(
+            f"--{side}",
+            action=Once,
+            required=True,
+            metavar="FILE",
+            help="text file, folder or JSON lines",
+        )
     add_output(parser, "file of aligned sentences; - for stdout")
     add_languages(parser, LANGUAGES_HELP, "SOURCE,TARGET")
     add(
@@ -88,8 +100,12 @@ def run(args: argparse.Namespace) -> None:
     is_text = _check_arguments(args)
     aligner, rules = options_from(args, SentenceAligner), options_from(args, TranslationRules)
     read, splitter = (_read_text, "lines") if is_text else (read_side, "rule")
-    named = zip((args.source, args.target), languages_of(args))
-    sides = [read(path, code, splitter=args.splitter or splitter) for path, code in named]
+    paths, languages = (args.source, args.target), languages_of(args)
+    if is_text:
+        languages = [code or text_language(path) for code, path in zip(languages, paths)]
+    sides = [
+        read(path, code, splitter=args.splitter or splitter) for path, code in zip(paths, languages)
+    ]
     layout = Layout("cost", tuple(side.language for side in sides), names=("source", "target"))
     if args.format != "groups":
         check_format(args.output, layout.languages, args.format)

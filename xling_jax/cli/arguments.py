@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from xling_jax.corpora.specs import local_names, names_kind, split_options
 from xling_jax.devices import DTYPES
 from xling_jax.files import urls
 from xling_jax.files.cache import cache_for
-from xling_jax.files.lines import COMPRESSED_SUFFIXES
+from xling_jax.files.lines import COMPRESSED, COMPRESSED_SUFFIXES
 from xling_jax.files.whole import temporary_directory
 from xling_jax.options import OptionError, require_file, wrong_use
 
@@ -71,9 +72,24 @@ def add_vector_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class Once(argparse.Action):
+    """Stores a value, and refuses a second one, in place of which the first would be lost."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not self.default:
+            raise argparse.ArgumentError(self, "is given twice; give one")
+        setattr(namespace, self.dest, values)
+
+
 def add_languages(parser: argparse.ArgumentParser, help: str, metavar: str = "CODE,CODE") -> None:
     """Adds `--languages`, a list."""
-    parser.add_argument("--languages", type=words, metavar=metavar, help=help)
+    parser.add_argument("--languages", type=words, action=Once, metavar=metavar, help=help)
 
 
 def add_config_values(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +118,9 @@ def add_sides(
 ) -> None:
     """Adds `--model`, its options, the two sides, `many` files each or one, and their vectors."""
     add_model(parser)
-    several = {"nargs": "+", "action": "extend", "default": []} if many else {}
+    several: dict[str, Any] = {"action": Once}
+    if many:
+        several = {"nargs": "+", "action": "extend", "default": []}
     for side in SIDES:
         parser.add_argument(f"--{side}", required=required, metavar="FILE", help=text, **several)
         parser.add_argument(f"--{side}-embeddings", metavar="E.npy", help=vectors, **several)
@@ -146,12 +164,27 @@ def check_input(args: argparse.Namespace, name: str, *, can_be_folder: bool = Fa
             raise OptionError(f"{flag(name)} {path}: is a directory")
 
 
+def check_text(path: str, argument: str, records: str) -> None:
+    """Raises `OptionError` for a file that is no text by its name; `records` is for JSON lines."""
+    name = os.path.basename(path).lower()
+    if ".jsonl" in name:
+        raise OptionError(f"{argument} {path}: is JSON lines; {records}")
+    if match := re.search(rf"\.(csv|json)({COMPRESSED})?$", name):
+        raise OptionError(f"{argument} {path}: is {match[1].upper()}; write one text a line")
+
+
+def refuse_suffix(path: str, suffixes: Sequence[str], way_out: str) -> None:
+    """Raises `OptionError` for an output whose name promises another format."""
+    if (suffix := os.path.splitext(path)[1].lower()) in suffixes:
+        raise OptionError(f"--output {path}: {suffix} is not written; {way_out}")
+
+
 def matching_files(paths: Sequence[str], argument: str) -> list[str]:
     """The files that patterns match, in the order of their names, and other paths as they are."""
     found: list[str] = []
     for path in paths:
         pattern, options = split_options(path)
-        if not glob.has_magic(pattern) or os.path.exists(path):
+        if not glob.has_magic(pattern) or os.path.exists(pattern):
             found.append(path)
             continue
         matches = sorted(f for f in glob.glob(pattern, recursive=True) if os.path.isfile(f))

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from xling_jax.cli import shards
-from xling_jax.cli.arguments import add_model, add_output, check_output, load_encoder
+from xling_jax.cli.arguments import (
+    Once,
+    add_model,
+    add_output,
+    check_output,
+    check_text,
+    load_encoder,
+    refuse_suffix,
+)
 from xling_jax.cli.options import flag
 from xling_jax.documents.records import read_texts
 from xling_jax.encode.texts import EncodeStats, text_windows
@@ -46,7 +54,11 @@ they may differ by rounding. Parts in LASER's format are joined with cat.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_model(parser)
-    add("--input", help="text, one sentence per line; may be .gz .xz .zst .bz2; - for stdin")
+    add(
+        "--input",
+        action=Once,
+        help="text, one sentence per line; may be .gz .xz .zst .bz2; - for stdin",
+    )
     add_output(parser, "embedding file; - for stdout")
     add(
         "--format",
@@ -97,8 +109,11 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError(f"--format {args.format}: is float32 only; leave out --precision")
     if args.input != "-" and require_file(args.input, "--input").is_dir():
         raise OptionError(f"--input {args.input}: is a directory; name a file")
-    if ".jsonl" in os.path.basename(args.input) and not args.documents:
-        raise OptionError(f"--input {args.input}: is JSON lines; add --documents")
+    if not args.documents:
+        check_text(args.input, "--input", "add --documents")
+    refuse_suffix(args.output, (".csv", ".tsv", ".npz", ".jsonl", ".parquet"), "vectors are .npy")
+    if args.format == "npy":
+        refuse_suffix(args.output, (".bin",), "add --format laser, or name it .npy")
     if args.shard and not os.path.isfile(args.input):
         raise OptionError(f"--shard: --input {args.input} is read twice; write it to a file")
     check_output(args, "input")

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import logging
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,15 +46,15 @@ from xling_jax.cli.arguments import (
 from xling_jax.cli.mine_cut import Cut
 from xling_jax.cli.options import add_options, flag, options_from
 from xling_jax.corpora.pairs import Pairs, read_pairs, read_text
+from xling_jax.documents.records import text_language
 from xling_jax.encode.encoder import Encoder
 from xling_jax.files.embeddings import JoinedRows
 from xling_jax.files.hashes import fingerprint, hash_texts
-from xling_jax.files.lines import COMPRESSED, BrokenLine
+from xling_jax.files.lines import BrokenLine
 from xling_jax.files.lock import only_run
 from xling_jax.files.progress import Progress, counted, track
 from xling_jax.files.whole import scratch_directory, short_name
 from xling_jax.options import OptionError, option
-from xling_jax.text.languages import is_iso639
 from xling_jax.version import __version__
 
 _logger = logging.getLogger(__name__)
@@ -266,9 +265,7 @@ def _languages(args: argparse.Namespace, filters: Filters, given: Pairs | None) 
     """Those of the sides: of the pairs, of --languages, or those that the texts are named after."""
     if known := (given and given.languages) or filters.languages:
         return known
-    names = (side[0] if side else "" for side in (args.source, args.target))
-    codes = (re.sub(rf"({COMPRESSED})$", "", name).rpartition(".")[2] for name in names)
-    return tuple(code if is_iso639(code) else None for code in codes)
+    return tuple(text_language(side[0]) if side else None for side in (args.source, args.target))
 
 
 def _search(

@@ -148,8 +148,10 @@ class Cut:
             threshold = round(float(ranked.scores[count - 1 : count + 1].mean()), 4)
         if threshold is not None:
             said += f" with {unit} > {round(threshold, 6):g}"
-        if count and precisions is not None:
-            said += f", expected precision {precisions[count - 1]:.2f}"
+        if count and num_kept and precisions is not None:
+            blank = 0 if unusable is None else np.count_nonzero(kept & unusable)
+            precision = precisions[count - 1] * (num_kept - blank) / num_kept
+            said += f", expected precision {precision:.2f}"
         if dropped:
             said += "; dropped: " + ", ".join(f"{n} {why}" for why, n in sorted(dropped.items()))
         if self.given() or precisions is not None or dropped:

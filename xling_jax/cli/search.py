@@ -12,7 +12,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from xling_jax.cli.arguments import add_model, check_input, load_encoder
+from xling_jax.cli.arguments import Once, add_model, check_input, check_text, load_encoder
 from xling_jax.files.lines import iterate_lines
 from xling_jax.files.untrusted import printable
 from xling_jax.options import OptionError
@@ -49,7 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_corpus_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Adds `--text`, `--index` and `--debias`."""
     parser.add_argument(
-        "--text", required=required, metavar="FILE", help="text to search, one line each"
+        "--text",
+        action=Once,
+        required=required,
+        metavar="FILE",
+        help="text to search, one line each",
     )
     parser.add_argument(
         "--index",
@@ -97,8 +101,7 @@ def check_corpus_options(args: argparse.Namespace) -> None:
         raise OptionError(f"--{name} {getattr(args, name)}: requires --text")
     if args.text and not os.path.isfile(args.text):
         raise OptionError(f"--text {args.text}: vectors are kept beside it; write it to a file")
-    if ".jsonl" in os.path.basename(args.text or ""):
-        raise OptionError(f"--text {args.text}: is JSON lines; write one text a line: jq -r .text")
+    check_text(args.text or "", "--text", "write one text a line: jq -r .text")
 
 
 def explain_scores(corpus: Corpus) -> None:

@@ -255,9 +255,12 @@ class RowCounter:
         if totals:
             dropped = sum(map(collections.Counter, totals.values()), start=collections.Counter())
             reasons = ", ".join(f"{dropped[r]} {r}" for r in REASONS if dropped[r])
+            way_out = "relax the cleaning section"
+            if dropped["held_out"] == sum(dropped[reason] for reason in REASONS):
+                way_out = "evaluate on other text"
             return (
-                f"{self._where}: cleaning dropped every row ({reasons}); relax the cleaning "
-                "section or take the corpus out of data.corpora"
+                f"{self._where}: cleaning dropped every row ({reasons}); {way_out} or take the "
+                "corpus out of data.corpora"
             )
         files = self.files.values()
         found = sorted(set().union(*({*f["languages"], *f["problems"]} for f in files)))

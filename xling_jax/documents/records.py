@@ -243,6 +243,12 @@ def folder_language(path: str | Path) -> str | None:
     return name if languages_lib.is_iso639(name) else None
 
 
+def text_language(path: str) -> str | None:
+    """The language that a text is named after, such as `news.de.gz`; None if it is not."""
+    code = re.sub(rf"({COMPRESSED})$", "", path).rpartition(".")[2]
+    return code if languages_lib.is_iso639(code) else None
+
+
 def read_folder(path: str | Path, language: str, *, splitter: str = "rule") -> Iterator[Document]:
     """Reads the documents of a folder, all in one language, one by one in the order of their names.
 
@@ -302,6 +308,9 @@ def read_texts(path: str | Path) -> Iterator[str | list[str]]:
     for number, line in enumerate(iterate_lines(path), 1):
         if records is None and line.strip():
             records = line.startswith("{")
+            if line.strip() == "[" or line.startswith("[{"):
+                where = f"{shown(path)}:{number}"
+                raise ValueError(f"{where}: is a JSON array; write JSON lines with jq -c '.[]'")
         is_record = records and line.strip()
         yield _parse_record(line, f"{shown(path)}:{number}")[1] if is_record else line
 

@@ -42,6 +42,7 @@ PROBLEM_RULES = {
 # Endings that say how a file is written, and nothing of what is in it.
 _TABLE = r"(\.tsv|\.csv|\.parquet|\.tmx|\.xlf|\.xliff|(\.txt)?\.zip)?"
 
+XML = b"<?xml"
 # What a file that is no text begins with; what it is, and what to do.
 _OTHER_FORMATS = {
     b"version https://git-lfs.github.com/": (
@@ -52,6 +53,11 @@ _OTHER_FORMATS = {
     b"\xfd7zXZ\0": ("xz, not text", "name it .xz"),
     b"\x28\xb5\x2f\xfd": ("zstd, not text", "name it .zst"),
     b"PK\3\4": ("a zip archive, not text", "unpack it; one of OPUS is read as moses:PATH.zip"),
+    b"%PDF": ("PDF, not text", "write its text with pdftotext"),
+    XML: (
+        "XML, not text",
+        "xling mine --pairs and corpora read TMX and XLIFF; for other commands, write text",
+    ),
     b"PAR1": (
         "Parquet, not text",
         "corpora read it as parquet:PATH, xling mine as PATH?columns=NAME; for other commands, "
@@ -80,16 +86,16 @@ class BrokenLine(NamedTuple):
 Line = str | BrokenLine
 
 
-def read_chunks(path: str) -> Iterator[bytes]:
+def read_chunks(path: str, but: bytes | None = None) -> Iterator[bytes]:
     """Reads a file, or stdin for "-", in pieces of at most a few megabytes.
 
     Files named `.gz`, `.xz`, `.zst` and `.bz2` are decompressed, as is MEMBER of `A.zip!MEMBER`;
-    ValueError if damaged or cut off, or of another format.
+    ValueError if damaged or cut off, or of another format, except that of `but`.
     """
     path = str(path)
     chunks = _read_zstd_chunks(path) if path.endswith(".zst") else _read_stream(path)
     if first := next(chunks, b""):
-        check_format(path, first)
+        check_format(path, first, but)
         yield first
     yield from chunks
 
@@ -99,7 +105,7 @@ def check_format(path: str, head: bytes, but: bytes | None = None) -> None:
     if head[257:262] == b"ustar" or path.endswith(".tgz"):
         raise ValueError(f"{shown(path)}: is a tar archive, not text; unpack it with tar -xf")
     for begin, (what, way_out) in _OTHER_FORMATS.items():
-        if head.startswith(begin) and begin != but:
+        if head.removeprefix(_BYTE_ORDER_MARK).startswith(begin) and begin != but:
             raise ValueError(f"{shown(path)}: is {what}; {way_out}")
 
 

@@ -47,7 +47,7 @@ def split_sentences(text: str, *, splitter: str = "rule") -> list[str]:
     The splitter is one of `SPLITTERS`. "rule" cuts after sentence-final punctuation of any script;
     after `.!?…` only before white space, and before a lower-case letter only if the text has no
     capitals. "laser" cuts after each "." that stands alone, as LASER splits MLDoc, and ignores line
-    breaks. "lines" cuts at line breaks only.
+    breaks. "lines" cuts only where lines of text files end, and at form feeds.
 
     Returns the sentences without surrounding white space, none empty; together they are the text,
     except for white space. ValueError if the splitter is unknown.
@@ -56,7 +56,7 @@ def split_sentences(text: str, *, splitter: str = "rule") -> list[str]:
     if splitter == "laser":
         pieces = re.split(r"(?<= \. )", f" {' '.join(text.split())}")
     elif splitter == "lines":
-        pieces = text.splitlines()
+        pieces = re.split(r"[\n\r\f]", text)
     else:
         # The case of the next letter means nothing in text without capitals.
         all_small = text.islower()

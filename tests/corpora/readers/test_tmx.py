@@ -85,7 +85,7 @@ def test_character_reference_across_chunks_is_whole(path, monkeypatch):
     for size in range(1, 9):
         chunks = [content[i : i + size] for i in range(0, len(content), size)]
         monkeypatch.setattr(
-            "xling_jax.corpora.readers.xml_units.read_chunks", lambda _, c=chunks: iter(c)
+            "xling_jax.corpora.readers.xml_units.read_chunks", lambda *_, c=chunks: iter(c)
         )
         assert _read(path, content)[0].texts["de"] == "a ä&b"
 

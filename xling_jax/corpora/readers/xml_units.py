@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from xml.parsers import expat
 
 from xling_jax.corpora.readers.base import Reader, Row
-from xling_jax.files.lines import BROKEN_UTF8, LINE_TOO_LONG, MAX_LINE_BYTES, NUL_BYTE, read_chunks
+from xling_jax.files.lines import (
+    BROKEN_UTF8,
+    LINE_TOO_LONG,
+    MAX_LINE_BYTES,
+    NUL_BYTE,
+    XML,
+    read_chunks,
+)
 from xling_jax.text import languages as languages_lib
 
 # In XLIFF, inside of which are other sources and targets: matches of a memory, alternatives, binary
@@ -290,7 +297,7 @@ def _read_text(path: str) -> Iterator[str]:
     """Decodes a file and replaces what XML forbids."""
     decoder = None
     held = ""  # may be the beginning of a character reference
-    for chunk in read_chunks(path):
+    for chunk in read_chunks(path, XML):
         decoder = decoder or codecs.getincrementaldecoder(_find_encoding(path, chunk))("replace")
         text = held + decoder.decode(chunk)
         start = text.rfind("&", -_MAX_REFERENCE_LENGTH)

@@ -22,9 +22,11 @@ const FACTORS = [0x85ebca77, 0xc2b2ae3d, 0x27d4eb2f], LAST_FACTOR = 0x2c1b3c6d, 
 const SLOTS = 1 << 20, NO_KEY = 1 << 24;
 
 export class Encoder {
-  // Reads a directory, by its URL.
+  // Reads a directory, by its URL or, in Node, by its path.
   static async load(directory) {
+    const isPath = globalThis.process?.versions?.node && !/^https?:/.test(directory);
     const read = async (name) => {
+      if (isPath) return new Uint8Array(await (await import("node:fs/promises")).readFile(`${directory}/${name}`)).buffer;
       const response = await fetch(`${directory}/${name}`);
       if (!response.ok) throw new Error(`${directory}/${name}: ${response.status} ${response.statusText}`);
       return response.arrayBuffer();
