@@ -2,14 +2,15 @@
 
 import json
 import logging
+import shutil
 
 import pytest
 
-from xling_jax.cli import reproduce_tasks
+from xling_jax.cli import reproduce_runs, reproduce_tasks
 from xling_jax.cli.main import main
 from xling_jax.cli.reproduce import PAPERS, TABLES
 from xling_jax.cli.reproduce_runs import Reproduction
-from xling_jax.cli.reproduce_tasks import DATA, TASKS, check, needed
+from xling_jax.cli.reproduce_tasks import DATA, TASKS, check, measure, needed
 from xling_jax.files.whole import write_json
 from xling_jax.papers import made_up
 
@@ -32,19 +33,21 @@ def cell(path, **where):
 def test_a_table_is_trained_measured_and_shown_beside_the_published_cells(workdir, capsys):
     assert main(["reproduce", *ROW, "--workdir", str(workdir)]) == 0
     shown = capsys.readouterr().out
-    assert shown == (workdir / "mao-9-batch-size-64.md").read_text("utf-8") + "\n"
-    found = cell(workdir / "mao-9-batch-size-64.json", line="batch size 64", column="XSR en→fr")
+    assert shown == (workdir / "mao-9-batch-size-64-smoke.md").read_text("utf-8") + "\n"
+    found = cell(
+        workdir / "mao-9-batch-size-64-smoke.json", line="batch size 64", column="XSR en→fr"
+    )
     assert found["published"] == 89.6 and 0 <= found["ours"] <= 100
     assert f"| {found['ours']:.1f} / 89.6 |" in shown
     assert "XSR, en-fr: among 150 sentences." in shown  # of the made-up Europarl
-    html = (workdir / "mao-9-batch-size-64.html").read_text("utf-8")
+    html = (workdir / "mao-9-batch-size-64-smoke.html").read_text("utf-8")
     assert "<small>89.6</small>" in html and "http" not in html
     # Once more: nothing is trained again.
     made = {path: path.stat().st_mtime_ns for path in workdir.rglob("results.json")}
     assert len(made) == 2
     assert main(["reproduce", *ROW, "--workdir", str(workdir), "--output", str(workdir / "o")]) == 0
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("results.json")} == made
-    name = "mao-9-batch-size-64.md"
+    name = "mao-9-batch-size-64-smoke.md"
     assert (workdir / "o" / name).read_bytes() == (workdir / name).read_bytes()
 
 
@@ -53,12 +56,12 @@ def test_a_table_is_trained_measured_and_shown_beside_the_published_cells(workdi
 def test_every_table_runs_at_smoke(workdir):
     """Every cell that the papers measure has ours beside it, but for encoders that are not here."""
     assert main(["reproduce", "all", "--workdir", str(workdir)]) == 0
-    tables = {t["table"]: t for t in json.loads((workdir / "all.json").read_text("utf-8"))}
+    tables = {t["table"]: t for t in json.loads((workdir / "all-smoke.json").read_text("utf-8"))}
     assert tables.keys() == TABLES.keys()
     for name, table in tables.items():
         pictures = "figure" in name and "mao" not in name
         assert pictures or any(c["ours"] is not None for c in table["cells"]), name
-    assert (workdir / "all.html").read_text("utf-8").count("data:image/png") >= 5
+    assert (workdir / "all-smoke.html").read_text("utf-8").count("data:image/png") >= 5
 
 
 @pytest.mark.slow
@@ -187,6 +190,44 @@ def test_what_cannot_be_measured_is_said_and_not_trained(tmp_path, capsys, caplo
     assert {path.suffix for path in (tmp_path / "w").iterdir()} == {".md", ".json", ".html"}
 
 
+def test_data_is_measured_in_the_languages_and_tasks_that_it_has(tmp_path):
+    files = {"retrieval/dev.tsv": "en\tde\na\tb\n", "classification/x/dev.en.tsv": "a\tb\n"}
+    files |= {"probing/MR.txt": "tr\t1\ta\n", "docs/wmt16.en.jsonl.gz": ""}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    runs, asked = Reproduction(tmp_path / "w", tmp_path, "small"), []
+    runs.evaluate = lambda part, *words: (asked.append((part.languages, words)), ({}, None))[1]
+    first = lambda table: measure(runs, TABLES[table].rows[0].parts[0]).missing
+    assert not first("yu-2") and asked.pop()[0] == ("de", "en")
+    assert not first("yu-1") and asked.pop()[1][-1] == "MR"
+    assert first("yu-4") == ["text in de and en in x"]
+    assert first("yu-figure-1") == ["text in de in x"]
+    assert first("gong-2") == ["docs/wmt16.fr.jsonl.gz in --data"]  # and English is not WMT-19
+    assert first("gong-4")[0] == "docs/wmt19.jsonl.gz in --data" and not asked
+
+
+def test_a_run_that_another_process_has_begun_is_left_alone(tmp_path, monkeypatch):
+    made_up.write(tmp_path / "text")
+    runs = Reproduction(tmp_path / "w", tmp_path / "text", "smoke")
+    run = TABLES["yu-2"].rows[0].parts[0].encoder
+    workdir, (_, experiment) = runs.place(run), runs.experiment(run)
+    for name in ("data", "vocab"):
+        (tmp_path / "w/other" / name).mkdir(parents=True)
+    write_json(tmp_path / "w/other/data/manifest.json", {})
+    monkeypatch.setattr(reproduce_runs, "is_made_with", lambda *_: True)
+    copied = shutil.copytree
+
+    def copy(*paths):
+        (workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
+        return copied(*paths)
+
+    monkeypatch.setattr(shutil, "copytree", copy)
+    runs._share_text(experiment, workdir)
+    assert [path.name for path in workdir.iterdir()] == ["checkpoints"]
+    assert {path.name for path in (tmp_path / "w").iterdir()} == {"other", workdir.name}
+
+
 def test_selection_on_the_tested_language_needs_dev_text_that_is_not_tested_on(tmp_path):
     (tmp_path / "classification/sib200").mkdir(parents=True)
     for code in ("de", "en"):
@@ -211,7 +252,7 @@ def test_a_run_that_fails_ends_the_command_with_its_status(tmp_path, capsys):
     with pytest.raises(SystemExit, match="1"):
         main(["reproduce", "mao-2", *words])
     assert "xling train: error: " in capsys.readouterr().err
-    assert not (tmp_path / "w/mao-2.md").exists()
+    assert not (tmp_path / "w/mao-2-smoke.md").exists()
 
 
 def test_the_europarl_set_joins_through_english_and_keeps_copies(tmp_path):

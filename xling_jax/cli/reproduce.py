@@ -77,7 +77,10 @@ def run(args: argparse.Namespace) -> None:
     seeds = [Reproduction(*where, seed, args.dry_run) for seed in range(args.seeds)]
     for table in tables.values() if args.scale == "paper" and not args.dry_run else ():
         check(seeds[0], table)
-    results = []
+    # The page of one system does not replace that of its table, nor one scale another.
+    words = filter(None, (args.table, args.row, args.scale))
+    page_name = re.sub(r"[^A-Za-z0-9+]+", "-", " ".join(words))
+    results, text = [], ""
     for name, table in tables.items():
         measured: dict[str, list[Measured]] = {}
         for number, row in enumerate(table.rows, 1):
@@ -89,10 +92,10 @@ def run(args: argparse.Namespace) -> None:
             for missing in measured[row.name][0].missing:
                 _logger.warning("%s: not measured without %s", row.name, missing)
         results.append(page.Result(name, table, args.scale, measured))
+        if not args.dry_run:  # an error in a later table loses nothing
+            text = page.write(args.output or args.workdir, page_name, results)
     if not args.dry_run:
-        # The page of one system does not replace that of its table.
-        name = re.sub(r"[^A-Za-z0-9+]+", "-", " ".join(filter(None, (args.table, args.row))))
-        print(printable(page.write(args.output or args.workdir, name, results)))
+        print(printable(text))
 
 
 def list_tables() -> str:

@@ -18,13 +18,13 @@ from xling_jax.corpora.specs import open_corpus
 from xling_jax.corpora.stages import is_made_with
 from xling_jax.files.hashes import fingerprint
 from xling_jax.files.lines import iterate_lines
-from xling_jax.files.whole import read_json, whole_directory
+from xling_jax.files.whole import read_json, rename_directory, temporary_directory
 from xling_jax.options import OptionError
 from xling_jax.papers.tables import Part, Published, Run
 from xling_jax.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
-_languages = functools.cache(lambda path: {*open_corpus(f"tsv:{path}").languages()})
+languages_of = functools.cache(lambda path: {*open_corpus(f"tsv:{path}").languages()})
 
 # On top of the configs' `:smoke`: one shape, two checkpoints.
 _SMOKE = {"data.bucket_lengths": (40,), "train.total_steps": 4, "train.keep_last": 4}
@@ -61,7 +61,7 @@ class Reproduction:
     def parallel(self, names: Sequence[str], pairs: Sequence[str]) -> list[Path]:
         """The files of `parallel/` with both languages of any pair."""
         files = {path for name in names for path in self.find(f"parallel/{name}.tsv*")}
-        return [f for f in sorted(files) if any({*p.split("-")} <= _languages(f) for p in pairs)]
+        return [f for f in sorted(files) if any({*p.split("-")} <= languages_of(f) for p in pairs)]
 
     def experiment(self, run: Run) -> tuple[list[str], Experiment]:
         """The words of `xling train` for a run, and what they resolve to."""
@@ -126,9 +126,11 @@ class Reproduction:
         """Begins with the prepared text of another run, if there is one made alike."""
         for path in sorted(self.workdir.glob("[!.]*/data/manifest.json")):
             if is_made_with(read_json(path), experiment.preparation):
-                with whole_directory(workdir) as partial:
+                with temporary_directory(workdir) as partial:
                     for name in ("data", "vocab"):
                         shutil.copytree(path.parents[1] / name, partial / name)
+                    if not workdir.exists():  # another process may have begun it
+                        rename_directory(partial, workdir)
                 return
 
     def evaluate(
@@ -150,7 +152,8 @@ class Reproduction:
         words += [] if task == "probing" else ["--pictures" if pictures else "--no-pictures"]
         output = model / "results" / f"{task}-{_digest(*words)}"
         done = output / ("checkpoints.json" if "--checkpoint" in words else "results.json")
-        self.xling("evaluate", *words, "--model", model, "--output", output, done=done)
+        where = ("--model", model, "--output", output, "--overwrite")  # what an end left of it
+        self.xling("evaluate", *words, *where, done=done)
         return (read_json(done) or {}), output
 
     def xling(self, *words: object, done: Path) -> None:
@@ -161,7 +164,7 @@ class Reproduction:
                 print(f"xling {command}")
                 self._printed.add(command)
             return
-        if done.exists():
+        if done.is_dir() or read_json(done):
             return
         _logger.info("xling %s", command if len(command) < 200 else f"{command[:200]}...")
         log = logging.getLogger("xling_jax")

@@ -1,6 +1,7 @@
 """The tasks of the papers' tables: how each cell is measured."""
 
 import dataclasses
+import glob
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 import xling_jax
-from xling_jax.cli.reproduce_runs import Reproduction, overrides_of
+from xling_jax.cli.reproduce_runs import Reproduction, languages_of, overrides_of
 from xling_jax.config import load
 from xling_jax.corpora.specs import read_corpus
 from xling_jax.documents.records import read_documents
 from xling_jax.encode.documents import document_encoder
 from xling_jax.eval.classification_data import list_languages, load_classification_data
+from xling_jax.eval.probing_data import list_tasks
 from xling_jax.eval.results import Projection
 from xling_jax.eval.retrieval_data import load_retrieval_data
 from xling_jax.files.whole import read_json
@@ -44,13 +46,13 @@ DATA = {
     ),
     "wmt16": (
         ["docs/wmt16.en.jsonl.gz", "docs/wmt16.fr.jsonl.gz", "docs/wmt16.pairs.tsv"],
-        ["docs/*.dev.jsonl*", "docs/*.jsonl*"],
+        ["docs/*.dev.jsonl*"],
         "pages and pairs of https://www.statmt.org/wmt16/bilingual-task.html; the config "
         "lawdr_wmt16 says how to make it",
     ),
     "wmt19": (
         ["docs/wmt19.jsonl.gz"],
-        ["docs/*.dev.jsonl*", "docs/*.jsonl*"],
+        ["docs/*.dev.jsonl*"],
         "http://data.statmt.org/news-commentary/v14/documents.tgz; the config lawdr_wmt19 says how "
         "to make it",
     ),
@@ -68,10 +70,19 @@ def _files(runs: Reproduction, name: str) -> list[Path]:
     return [] if runs.scale == "paper" else runs.find(*instead)[:1]
 
 
+def _languages_here(runs: Reproduction, part: Part) -> tuple[str, ...]:
+    """The languages of a part in which its data has text, where that can be told by its files."""
+    known = part.languages
+    if part.task in ("classification", "classes"):
+        known = list_languages(_files(runs, "mldoc")[0])
+    elif part.task in ("retrieval", "neighbors"):
+        file = _files(runs, "europarl-5k")[0]
+        known = languages_of(file) if ".tsv" in file.name else known
+    return tuple(code for code in part.languages if code in known)
+
+
 def _classification(runs: Reproduction, part: Part) -> Measured:
     folder = _files(runs, "mldoc")
-    codes = list_languages(folder[0])
-    part = dataclasses.replace(part, languages=tuple(c for c in part.languages if c in codes))
     one_seed = part.options["classifiers"] in ("mlp", "linear") and runs.scale == "smoke"
     words = ["--seeds", "1"] if one_seed else []
     found, epoch = Measured(), None
@@ -98,6 +109,8 @@ def _chosen(runs: Reproduction, part: Part, words: list[str]) -> tuple[dict, flo
     split = "test" if part.checkpoint == "best" and has_test else "dev"
     every = [*words, "--checkpoint", "all", "--metric", "cross", "--split"]
     scores, place = runs.evaluate(part, "classification", folder, *every, split)
+    if runs.dry_run and has_test and part.checkpoint != "half":
+        runs.evaluate(part, "classification", folder, *every, "test")
     if not scores:
         return {}, None
     steps, chosen = sorted(map(int, scores["scores"])), scores["best"]
@@ -123,7 +136,7 @@ def _retrieval(runs: Reproduction, part: Part) -> Measured:
 
 def _xsr_corpus(runs: Reproduction, part: Part) -> str:
     europarl = f"tfds:europarl_v7/{'-'.join(sorted(part.languages))}:train[:800000]"
-    return europarl if runs.scale == "paper" else f"tsv:{runs.data}/{_XSR_FILES}"
+    return europarl if runs.scale == "paper" else f"tsv:{glob.escape(str(runs.data))}/{_XSR_FILES}"
 
 
 def _xsr(runs: Reproduction, part: Part) -> Measured:
@@ -141,8 +154,10 @@ def _xsr(runs: Reproduction, part: Part) -> Measured:
 
 def _probing(runs: Reproduction, part: Part) -> Measured:
     names = {"SST2": "SST"} | {name: name for name in ("MR", "CR", "MPQA", "SUBJ", "TREC")}
-    words = ["--classifier", "mlp", "--tasks", ",".join(names)]
-    results, _ = runs.evaluate(part, "probing", _files(runs, "senteval"), *words)
+    folder = _files(runs, "senteval")
+    here = [name for name in names if name in list_tasks(folder[0])]
+    words = ["--classifier", "mlp", "--tasks", ",".join(here)]
+    results, _ = runs.evaluate(part, "probing", folder, *words)
     metrics, found = results.get("metrics", {}), Measured()
     shown = {to: metrics.get(f"{name}/accuracy") for name, to in names.items()}
     found.add_matrix(part.measure, {"en": shown})
@@ -152,7 +167,7 @@ def _probing(runs: Reproduction, part: Part) -> Measured:
 def _ranked(runs: Reproduction, part: Part) -> Part:
     """Of a narrower encoder that stands in, removes at most a quarter of the dimensions."""
     stand_in = getattr(part.encoder, "stand_in", None)
-    if not stand_in or runs.published(part.encoder) or runs.scale == "paper" or runs.dry_run:
+    if not stand_in or runs.published(part.encoder) or runs.scale == "paper":
         return part
     width = runs.experiment(stand_in)[1].config["encoder"]["width"]
     rank = min(part.options["debias"], width // 4)
@@ -313,6 +328,7 @@ def measure(runs: Reproduction, part: Part) -> Measured:
         for run in _trained([part]) if runs.dry_run else ():
             runs.train(run)
         return Measured(missing=missing)
+    part = dataclasses.replace(part, languages=_languages_here(runs, part))
     found = function(runs, part)
     if isinstance(part.encoder, Published) and not runs.published(part.encoder):
         found.facts.append(f"an encoder trained on masked tokens stands in for {part.encoder.name}")
@@ -355,6 +371,8 @@ def _missing(runs: Reproduction, part: Part) -> list[str]:
         paths, _, origin = DATA[name]
         path = next(path for path in paths if not runs.data or not (runs.data / path).exists())
         return [f"{path} in --data" + (f"; {origin}" if is_paper else "")]
+    if len(_languages_here(runs, part)) < min(2, len(part.languages)):
+        return [f"text in {' and '.join(part.languages[:2])} in {_files(runs, name)[0].name}"]
     pair = "-".join(part.languages)
     lacks_pair = part.task == "xsr" and not is_paper and not runs.parallel(["europarl*"], [pair])
     return [f"{_XSR_FILES} of {pair} in --data"] if lacks_pair else []

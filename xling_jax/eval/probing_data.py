@@ -76,6 +76,11 @@ def load_tasks(directory: str | Path, names: Sequence[str] | None = None) -> lis
     return [replace(found[name](), path=str(directory)) for name in (names or found)]
 
 
+def list_tasks(directory: str | Path) -> list[str]:
+    """The names of the tasks in a directory, see `load_tasks`."""
+    return [*_find_tasks(Path(directory).expanduser())]
+
+
 def _find_tasks(root: Path) -> dict[str, Callable[[], ProbingTask]]:
     """The tasks in a directory, name -> function that reads it."""
     found: dict[str, Callable[[], ProbingTask]] = {}
