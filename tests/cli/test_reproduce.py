@@ -20,7 +20,7 @@ ROW = ("mao-9", "--row", "batch size 64")
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    return tmp_path_factory.mktemp("papers")
+    return tmp_path_factory.mktemp("it's [1:3] papers")
 
 
 def cell(path, **where):
@@ -49,6 +49,11 @@ def test_a_table_is_trained_measured_and_shown_beside_the_published_cells(workdi
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("results.json")} == made
     name = "mao-9-batch-size-64-smoke.md"
     assert (workdir / "o" / name).read_bytes() == (workdir / name).read_bytes()
+    # What is damaged is measured again.
+    for damaged in made:
+        damaged.write_text("{")
+    assert main(["reproduce", *ROW, "--workdir", str(workdir), "--output", str(workdir / "p")]) == 0
+    assert (workdir / "p" / name).read_bytes() == (workdir / name).read_bytes()
 
 
 @pytest.mark.exhaustive
