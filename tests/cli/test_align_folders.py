@@ -49,7 +49,8 @@ def folders(tmp_path, monkeypatch, caplog):
 
 
 def align(*words, output="out.tmx", command="align-sentences"):
-    sides = ["--source", "de", "--target", "en"]
+    sides = {"--source": "de", "--target": "en"}
+    sides = [word for name, side in sides.items() if name not in words for word in (name, side)]
     return main([command, "--model", "mini", *sides, "--output", output, *words])
 
 

@@ -138,20 +138,20 @@ def test_the_command(text, tmp_path, capsys, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "a.jsonl.gz").touch()
     for wrong, message in (
-        (["a", "--text", str(tmp_path / "pipe")], "vectors are kept beside it; write it to a file"),
+        (["--text", str(tmp_path / "pipe")], "vectors are kept beside it; write it to a file"),
         (
-            ["a", "--text", str(tmp_path / "a.jsonl.gz")],
+            ["--text", str(tmp_path / "a.jsonl.gz")],
             "a.jsonl.gz: is JSON lines; write one text",
         ),
-        (["a", "--k", "0"], "--k 0: must be at least 1"),
+        ([*search[3:], "--k", "0"], "--k 0: must be at least 1"),
         (
-            ["a", "--debias", "-1"],
+            [*search[3:], "--debias", "-1"],
             "error: --debias=-1: must be at least 0 and below the 256 dimensions",
         ),
         (
-            ["a", "--debias", "300"],
+            [*search[3:], "--debias", "300"],
             "error: --debias=300: must be at least 0 and below the 256 dimensions",
         ),
     ):
-        assert main([*search, *wrong]) == 2
+        assert main(["search", "--model", "mini", "a", *wrong]) == 2
         assert message in capsys.readouterr().err
