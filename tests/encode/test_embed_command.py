@@ -193,7 +193,7 @@ def test_wrong_use_is_refused_before_the_model_is_loaded(text_file, tmp_path, mo
         ("--splitter: requires --documents", "--splitter", "rule"),
         ("d.jsonl.gz: is JSON lines; add --documents", "--input", tmp_path / "d.jsonl.gz"),
         ("d.csv.gz: is CSV; write one text a line", "--input", tmp_path / "d.csv.gz"),
-        ("f.csv: .csv is not written; vectors are .npy", "--output", tmp_path / "f.csv"),
+        ("f.csv: .csv is not written; write .npy", "--output", tmp_path / "f.csv"),
         ("f.bin: .bin is not written; add --format laser", "--output", tmp_path / "f.bin"),
     ):
         text = () if "--input" in wrong else ("--input", text_file)

@@ -131,7 +131,9 @@ def _check_arguments(args: argparse.Namespace) -> Options:
                 f"{flag(name)}: text files in a folder have no fields; use JSON lines"
             )
     check_sides(args, can_be_folders=True)
-    refuse_suffix(args.output, (".csv", ".jsonl", ".parquet", ".tmx"), "pairs of ids are .tsv")
+    refuse_suffix(
+        args.output, (".csv", ".jsonl", ".parquet", ".tmx"), "pairs of ids are written as .tsv"
+    )
     return options
 
 

@@ -111,7 +111,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise OptionError(f"--input {args.input}: is a directory; name a file")
     if not args.documents:
         check_text(args.input, "--input", "add --documents")
-    refuse_suffix(args.output, (".csv", ".tsv", ".npz", ".jsonl", ".parquet"), "vectors are .npy")
+    refuse_suffix(args.output, (".csv", ".tsv", ".npz", ".jsonl", ".parquet"), "write .npy")
     if args.format == "npy":
         refuse_suffix(args.output, (".bin",), "add --format laser, or name it .npy")
     if args.shard and not os.path.isfile(args.input):

@@ -56,7 +56,7 @@ _OTHER_FORMATS = {
     b"%PDF": ("PDF, not text", "write its text with pdftotext"),
     XML: (
         "XML, not text",
-        "xling mine --pairs and corpora read TMX and XLIFF; for other commands, write text",
+        "xling mine --pairs and corpora read TMX and XLIFF; for other commands, convert it to text",
     ),
     b"PAR1": (
         "Parquet, not text",
